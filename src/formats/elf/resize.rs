@@ -1,16 +1,13 @@
-//! Sections of an ELF file get other contents, and the file becomes as much smaller or larger. What
-//! is computed here is a list of parts, of which most are ranges of the old file: nothing large is
-//! read or copied.
+//! Gives sections of an ELF file new contents of any size. The result is a list of parts, most of them
+//! ranges of the old file, so nothing large is read or copied.
 //!
-//! * In a relocatable object, a section may get any size. What stands behind it moves in the file,
-//!   each section at its alignment.
-//! * In a program or shared library, addresses stay. Where contents become shorter, whole pages of
-//!   the file that are no longer needed are taken out of it; contents that do not fit where they
-//!   are move behind everything that is loaded.
+//! * In a relocatable object, the bytes behind the section move in the file, each section at its
+//!   alignment.
+//! * In a program or shared library, addresses stay. If contents become shorter, whole pages that are
+//!   no longer needed are removed from the file. Contents that do not fit into their old place move
+//!   behind everything that is loaded.
 
-mod divide;
-mod front_page;
-mod linked;
+mod program;
 mod symbols;
 #[cfg(test)]
 mod tests;
@@ -25,52 +22,49 @@ use super::raw::{FileHeader, Record, SectionHeader};
 use crate::error::Malformed;
 use crate::formats::compose::Part;
 use crate::formats::{overlap, range};
-pub(crate) use divide::divide;
-pub(crate) use front_page::with_front_page;
+pub(crate) use program::{divide, with_front_page};
 
 const NO_POINTERS: &str = "cannot add pointers to an object";
 
-/// What is wrong where a program needs more segments than it has room for: with a page in front
-/// (`with_front_page`) it may have that.
+/// The fault of a program without room for the program headers it needs. `with_front_page` can make
+/// room.
 pub(crate) const NO_ROOM: &str = "no room for another program header";
 
-/// The size that a section is to have.
+/// The new size of a section.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewSize {
     /// Its index in the section table.
     pub section: usize,
     /// In bytes.
     pub size: u64,
-    /// Whether contents of a program that fit where they are may begin at a later address there,
-    /// since all that points to them is made right. They do so where tools need room for program
-    /// headers.
+    /// Whether contents of a program that fit into their old place may begin at a later address there,
+    /// because the caller updates all pointers to them. They do so where other tools need room for
+    /// program headers.
     pub may_move: bool,
 }
 
-/// Bytes that are written over those at an offset of the old file. They must be outside of the
-/// sections that get new contents, of the file header and of the tables of sections and segments,
-/// which are written here.
+/// Bytes that overwrite those at an offset of the old file. They must be outside of the sections that
+/// get new contents, of the file header, the section headers and the program headers.
 #[derive(Debug, Clone)]
 pub struct Patch {
-    /// Where the first byte is in the old file.
+    /// The offset of the first byte in the old file.
     pub offset: u64,
     /// The new bytes, as many as they replace.
     pub bytes: Vec<u8>,
 }
 
-/// The parts, in order, of the ELF file `data` in which sections have other sizes and `patches` are
-/// made. A program or shared library gets an array of `pointers`, where there are any: addresses in
-/// the file, none of them null, which the loader makes right wherever the file is loaded.
-/// `addresses` tells where the array will be.
+/// The parts, in order, of the ELF file `data` with new section sizes and `patches`. A program or
+/// shared library also gets an array of `pointers`: addresses in the file, none of them null, which
+/// the loader relocates. `addresses` returns the address of the array.
 ///
-/// Symbols that point behind the new end of a section get its start and the size 0: their addresses
-/// mean nothing any longer, and tools warn of symbols outside of their section. A symbol that a
-/// patch changes stays as it was patched. Relocations are not looked at.
+/// Symbols behind the new end of a section get its start and the size 0, because their addresses no
+/// longer mean anything, and other tools warn of symbols outside of their section. Patched symbols
+/// stay as they are. Relocations do not change.
 ///
 /// # Errors
-/// The file is damaged, or not of a kind that can be changed; a section has no bytes in the file,
-/// is named twice, or shares its bytes with another or with a segment that must stay whole; a patch
-/// is of bytes that are not copied; there is no room for another program header, or for the
+/// The file is damaged, or its kind cannot be changed. A section has no bytes in the file, is named
+/// twice, or shares its bytes with another one or with an indivisible segment. A patch covers bytes
+/// that are replaced or rewritten. There is no room for another program header, or for the
 /// relocations of pointers.
 pub(crate) fn plan(
     data: &[u8],
@@ -88,7 +82,7 @@ pub(crate) fn plan(
     match object.head.kind {
         elf::ET_REL if !pointers.is_empty() => Err(Malformed::new(NO_POINTERS, 16)),
         elf::ET_REL => lay_out_object(&object, &sizes, bytes),
-        _ => linked::lay_out(&object, &sizes, bytes, pointers),
+        _ => program::lay_out(&object, &sizes, bytes, pointers),
     }
 }
 
@@ -103,9 +97,9 @@ fn lay_out_object(
     let section = |(index, section): (usize, &Section<'_>)| OutputSection {
         header: section.header,
         contents: match sizes.by_index.get(&index) {
-            Some((place, size)) => Contents::New {
-                index: *place,
-                size: *size,
+            Some(new) => Contents::New {
+                index: new.place,
+                size: new.size,
             },
             None => Contents::Old(section.body.len() as u64),
         },
@@ -142,14 +136,14 @@ fn check_apart(object: &Object<'_>) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// The address that the contents of each section in `sizes` will have in the file that `plan` makes
-/// of the same sizes and as many pointers, and the address of the array of pointers, which is 0
-/// where there are none. Contents that do not fit where they are move behind everything that is
-/// loaded; all others stay, or begin somewhat later if they may. In relocatable objects and for
-/// sections that are not loaded it is the address in the section's header, which says nothing.
+/// The addresses of the contents in `sizes`, and of an array of `pointers` pointers (0 if there are
+/// none), in the file that `plan` makes of the same sizes and number of pointers. Contents that do
+/// not fit into their old place move behind everything that is loaded; all others stay, or begin
+/// somewhat later if they may. For relocatable objects and sections that are not loaded, the results
+/// are meaningless.
 ///
 /// # Errors
-/// As `plan` has them.
+/// Those of `plan`.
 pub(crate) fn addresses(
     data: &[u8],
     sizes: &[NewSize],
@@ -157,7 +151,7 @@ pub(crate) fn addresses(
 ) -> Result<(Vec<u64>, u64), Malformed> {
     let object = Object::parse_any(data)?;
     if object.head.kind != elf::ET_REL {
-        return linked::addresses(&object, data, sizes, pointers);
+        return program::addresses(&object, data, sizes, pointers);
     }
     if pointers > 0 {
         return Err(Malformed::new(NO_POINTERS, 16));
@@ -172,11 +166,20 @@ pub(crate) fn addresses(
     Ok((sizes.iter().map(of).collect(), 0))
 }
 
+/// The new contents of a section.
+#[derive(Debug, Clone, Copy)]
+struct NewContents {
+    /// Their index in the caller's list.
+    place: usize,
+    /// In bytes.
+    size: u64,
+}
+
 /// The sections that get new contents.
 #[derive(Clone, Default)]
 struct Sizes {
-    /// For the index of each its place in the caller's list, and its new size.
-    by_index: BTreeMap<usize, (usize, u64)>,
+    /// The new contents by the section's index.
+    by_index: BTreeMap<usize, NewContents>,
     /// Those that may begin at a later address.
     movable: BTreeSet<usize>,
 }
@@ -196,11 +199,11 @@ impl Sizes {
                     section.header.offset,
                 ));
             }
-            if all
-                .by_index
-                .insert(new.section, (place, new.size))
-                .is_some()
-            {
+            let contents = NewContents {
+                place,
+                size: new.size,
+            };
+            if all.by_index.insert(new.section, contents).is_some() {
                 return Err(Malformed::new(
                     "new contents for the same section twice",
                     section.header.offset,
@@ -214,10 +217,10 @@ impl Sizes {
     }
 
     fn of_section(&self, index: usize) -> Option<u64> {
-        self.by_index.get(&index).map(|(_, size)| *size)
+        self.by_index.get(&index).map(|new| new.size)
     }
 
-    /// Checks that a patch changes nothing that is replaced or written anew.
+    /// Checks that a patch changes no bytes that are replaced or rewritten.
     fn check_patch(&self, object: &Object<'_>, patch: &Patch) -> Result<(), Malformed> {
         let fault = |what| Err(Malformed::new(what, patch.offset));
         let patched = range(patch.offset, patch.bytes.len() as u64)?;

@@ -1,4 +1,4 @@
-//! The symbols of a file whose sections become shorter, move, or get other numbers.
+//! Updates the symbols of a file whose sections become shorter, move, or get other numbers.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::error::Malformed;
 use crate::formats::elf::file::{Object, PatchedBytes, Section};
 use crate::formats::elf::raw::{Record, Symbol, extended_indices, section_of_symbol};
 
-/// What becomes of sections that keep their contents.
+/// The new numbers and addresses of sections.
 #[derive(Debug, Default)]
 pub(super) struct Renumbered {
-    /// The new number of each section; empty where all stay.
+    /// The new number of each section. Empty if all stay.
     pub numbers: Vec<u32>,
-    /// The sections that get another address, and how far they move, modulo 2^64.
+    /// The distance by which each section moves in memory, modulo 2^64.
     pub moved: BTreeMap<usize, u64>,
 }
 
@@ -25,8 +25,7 @@ impl Renumbered {
     }
 }
 
-/// Corrects the symbols of both tables, the one for linkers and debuggers and the one for the
-/// loader.
+/// Updates both symbol tables, the one for linkers and debuggers and the one for the loader.
 pub(super) fn correct(
     object: &Object<'_>,
     sizes: &Sizes,
@@ -107,7 +106,7 @@ fn correct_table(
     Ok(())
 }
 
-/// The new value and size of a symbol of `section`; none where both stay.
+/// The new value and size of a symbol of `section`. `None` if both stay.
 fn corrected(
     object: &Object<'_>,
     sizes: &Sizes,
@@ -132,8 +131,7 @@ fn corrected(
     if within > header.size || within.saturating_add(symbol.size) <= new_size {
         return as_it_is;
     }
-    // What it named is gone. Symbols of size 0 at the start of the section are what tools expect of
-    // labels, and name no bytes.
+    // Its bytes are gone. Other tools take a symbol of size 0 at the start of the section for a label.
     Some(if within >= new_size {
         (moved(start), 0)
     } else {

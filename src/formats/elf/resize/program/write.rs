@@ -1,55 +1,25 @@
-//! The headers of the new file: of the file, of its segments and of its sections, and the symbols
-//! that depend on those.
+//! Writes the new file: the file header, the program headers, the section headers, and the symbols
+//! that depend on them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use object::elf;
 
-use super::arrange::Arranged;
-use super::blocks::{Block, HeaderRegion};
-use super::changes::Change;
 use super::pointers::Pointers;
 use super::segments::Linked;
+use super::{Layout, Part};
 use crate::error::Malformed;
 use crate::formats::elf::edit::tables;
 use crate::formats::elf::file::PatchedBytes;
 use crate::formats::elf::raw::{ProgramHeader, Record, SectionHeader};
-use crate::formats::elf::resize::Part;
 use crate::formats::elf::resize::symbols::{self, Renumbered};
 
-/// What the table of sections is aligned to.
+/// The alignment of the section headers.
 const TABLE_ALIGN: u64 = 8;
 
-/// Where everything will be.
-pub(super) struct Layout {
-    pub changes: Vec<Change>,
-    pub blocks: Vec<Block>,
-    /// The new address and offset of each block.
-    pub moved: Vec<(u64, u64)>,
-    pub front: HeaderRegion,
-    pub arranged: Arranged,
-    /// Which segments, other than loaded ones, are kept.
-    pub kept: Vec<usize>,
-}
-
 impl Layout {
-    /// The new address and offset of the section of a change.
-    pub(super) fn place(&self, number: usize) -> Option<(u64, u64)> {
-        let change = self.changes.get(number)?;
-        match self.arranged.appended.get(number).copied().flatten() {
-            Some(place) => Some(place),
-            None => Some((
-                change.header.addr,
-                self.arranged
-                    .edits
-                    .start_of(number)
-                    .unwrap_or(change.old.start),
-            )),
-        }
-    }
-
-    /// Writes all headers and symbols, and lists the parts of the file.
+    /// Writes all headers and symbols, and returns the parts of the file.
     pub(super) fn write(
         mut self,
         linked: &Linked<'_>,
@@ -58,10 +28,10 @@ impl Layout {
     ) -> Result<Vec<Part>, Malformed> {
         let object = linked.object;
         let mut headers = self.section_headers(linked);
-        for (added, (addr, offset)) in array.added.iter().zip(&self.arranged.added) {
+        for (added, location) in array.added.iter().zip(&self.arranged.added) {
             headers.push(SectionHeader {
-                addr: *addr,
-                offset: *offset,
+                addr: location.addr,
+                offset: location.offset,
                 ..added.header
             });
         }
@@ -114,16 +84,16 @@ impl Layout {
             )?;
         }
         symbols::correct(object, &array.sizes, &renumbered, &mut bytes)?;
-        for (block, (addr, _)) in self.blocks.iter().zip(&self.moved) {
-            if let Some(entry) = block.entry.filter(|_| *addr != block.addr) {
-                bytes.set(entry, &object.class.address_bytes(*addr))?;
+        for (block, new) in self.blocks.iter().zip(&self.moved) {
+            if let Some(entry) = block.entry.filter(|_| new.addr != block.addr) {
+                bytes.set(entry, &object.class.address_bytes(new.addr))?;
             }
         }
         let headers: Vec<SectionHeader> = order
             .iter()
             .filter_map(|old| headers.get(*old).copied())
             .collect();
-        let table_at = self.place_of_table(linked, headers.len());
+        let table_at = self.offset_of_table(linked, headers.len());
         let segments = self.program_headers(linked);
         let mut head = object.head;
         head.phnum = segments.len() as u16;
@@ -135,7 +105,7 @@ impl Layout {
             table_at,
         );
         self.arranged.edits.read_moved(&bytes)?;
-        self.write_front(linked, &segments, &mut bytes)?;
+        self.write_header_space(linked, &segments, &mut bytes)?;
         bytes.set(0, &head)?;
         self.write_table(linked, table, table_at, &mut bytes)?;
         if !object.class.is_64 && self.arranged.edits.after(object.size) > u64::from(u32::MAX) {
@@ -144,23 +114,23 @@ impl Layout {
         Ok(self.arranged.edits.apply(&bytes, object.size))
     }
 
-    /// The bytes of the old table of sections.
+    /// The range of the old section headers.
     fn old_table(linked: &Linked<'_>) -> Range<u64> {
         let object = linked.object;
         object.head.shoff
             ..object.head.shoff + (object.sections.len() * SectionHeader::size(object.class)) as u64
     }
 
-    /// Whether the table of sections can become longer where it is: it is the end of the file, and
-    /// not loaded.
+    /// Whether the section headers can grow in place: they are at the end of the file, and not
+    /// loaded.
     fn grows_in_place(linked: &Linked<'_>) -> bool {
         let old = Self::old_table(linked);
         old.end == linked.object.size && old.start >= linked.loaded_end()
     }
 
-    /// Where the table of sections will be: where it was, or behind everything if it must become
-    /// longer and cannot do so there.
-    fn place_of_table(&self, linked: &Linked<'_>, count: usize) -> u64 {
+    /// The offset of the new section headers: in place if there are no more of them or they can grow
+    /// there, else behind everything.
+    fn offset_of_table(&self, linked: &Linked<'_>, count: usize) -> u64 {
         let edits = &self.arranged.edits;
         if count <= linked.object.sections.len() || Self::grows_in_place(linked) {
             edits.after(linked.object.head.shoff)
@@ -197,9 +167,8 @@ impl Layout {
         )
     }
 
-    /// Writes the table of segments, and what stands between it and the first byte that cannot
-    /// move.
-    fn write_front(
+    /// Writes the program headers and the blocks that stay behind them.
+    fn write_header_space(
         &self,
         linked: &Linked<'_>,
         segments: &[ProgramHeader],
@@ -211,7 +180,7 @@ impl Layout {
         segments
             .iter()
             .for_each(|segment| segment.append(class, &mut table));
-        // Smaller tables leave zeros.
+        // Fewer headers leave zeros.
         table.resize(
             table
                 .len()
@@ -219,17 +188,17 @@ impl Layout {
             0,
         );
         let mut stay = Vec::new();
-        for (index, at) in &self.front.stay {
-            let Some(block) = self.blocks.get(*index) else {
+        for staying in &self.space.stay {
+            let Some(block) = self.blocks.get(staying.block) else {
                 continue;
             };
             stay.push((
-                *at,
+                staying.offset,
                 bytes.get(block.old.start, block.old.end - block.old.start)?,
             ));
         }
-        if !(self.front.stay.is_empty() && self.front.leave.is_empty()) {
-            table.resize(self.front.fixed.saturating_sub(start) as usize, 0);
+        if !(self.space.stay.is_empty() && self.space.leave.is_empty()) {
+            table.resize(self.space.fixed.saturating_sub(start) as usize, 0);
         }
         bytes.set(start, &table)?;
         stay.iter()
@@ -256,15 +225,16 @@ impl Layout {
                     None
                 };
                 new.offset = by_address.unwrap_or_else(|| edits.before(segment.offset));
-                if let Some((block, (addr, offset))) = self
+                if let Some((block, location)) = self
                     .blocks
                     .iter()
                     .zip(&self.moved)
                     .find(|(block, _)| block.segments.contains(&index))
                 {
                     let within = segment.offset - block.old.start;
-                    let distance = addr.wrapping_add(within).wrapping_sub(segment.vaddr);
-                    new.offset = offset + within;
+                    let new_addr = location.addr.wrapping_add(within);
+                    let distance = new_addr.wrapping_sub(segment.vaddr);
+                    new.offset = location.offset + within;
                     new.vaddr = segment.vaddr.wrapping_add(distance);
                     new.paddr = segment.paddr.wrapping_add(distance);
                 }
@@ -281,8 +251,7 @@ impl Layout {
         all
     }
 
-    /// Where a section in memory that has no bytes is said to be in the file: where the bytes of
-    /// its segment end.
+    /// The offset of an allocated section without bytes in the file: the end of its segment's bytes.
     fn offset_without_bytes(&self, linked: &Linked<'_>, header: &SectionHeader) -> u64 {
         let edits = &self.arranged.edits;
         let mut loads = self.arranged.loads.iter().rev();
@@ -312,13 +281,15 @@ impl Layout {
             };
         }
         for (number, change) in self.changes.iter().enumerate() {
-            if let (Some(header), Some((addr, offset))) =
-                (headers.get_mut(change.section), self.place(number))
+            if let (Some(header), Some(location)) =
+                (headers.get_mut(change.section), self.location(number))
             {
-                (header.addr, header.offset, header.size) = (addr, offset, change.size);
+                header.addr = location.addr;
+                header.offset = location.offset;
+                header.size = change.size;
             }
         }
-        for (block, (addr, offset)) in self.blocks.iter().zip(&self.moved) {
+        for (block, location) in self.blocks.iter().zip(&self.moved) {
             for index in &block.sections {
                 if let Some(header) = headers.get_mut(*index)
                     && let Some(within) = linked
@@ -327,15 +298,16 @@ impl Layout {
                         .get(*index)
                         .map(|old| old.header.offset - block.old.start)
                 {
-                    (header.addr, header.offset) = (addr + within, offset + within);
+                    header.addr = location.addr + within;
+                    header.offset = location.offset + within;
                 }
             }
         }
         headers
     }
 
-    /// The old numbers of the sections in their new order: those that are elsewhere in memory stand
-    /// behind the last one in front of them. Tools expect sections in the order of their addresses.
+    /// The old numbers of the sections in their new order. A section at a new address is behind the
+    /// last one at a lower address, because other tools expect sections in the order of addresses.
     fn order(
         &self,
         linked: &Linked<'_>,

@@ -1,23 +1,23 @@
-//! Sections of a program are divided: ranges of them become sections of their own, so that they can
-//! get other contents. Nothing moves but the names of sections and their table.
+//! Divides sections of a program: ranges of them become sections of their own, so that they can get
+//! new contents. Only the section names and the section headers move.
 
 use std::ops::Range;
 
 use object::elf;
 
-use super::Part;
 use crate::error::Malformed;
+use crate::formats::compose::Part;
 use crate::formats::elf::edit::tables;
 use crate::formats::elf::file::{Object, PatchedBytes};
 use crate::formats::elf::raw::{Record, SectionHeader, Symbol, section_of_symbol};
 use crate::formats::overlap;
 
-/// What the table of sections is aligned to.
+/// The alignment of the section headers.
 const TABLE_ALIGN: u64 = 8;
 
 /// A section, or a part of one, of the new file.
 struct Piece {
-    /// The section that it was, or was part of.
+    /// The old index of the section.
     old: usize,
     header: SectionHeader,
 }
@@ -64,7 +64,7 @@ pub(crate) fn divide(
     let names_index = number(object.names as u32);
     let mut bytes = PatchedBytes::new(data);
     symbols(&object, &pieces, &mut bytes)?;
-    // What ends the file is written anew.
+    // Section names and section headers at the end of the file are replaced.
     let table = object.head.shoff
         ..object.head.shoff + (object.sections.len() * SectionHeader::size(object.class)) as u64;
     let behind = strings.header.offset + strings.header.size;
@@ -162,7 +162,7 @@ fn pieces(object: &Object<'_>, ranges: &[Range<u64>], name: u32) -> Result<Vec<P
     }
 }
 
-/// Lets symbols say in which of the new sections they are.
+/// Updates the section numbers of symbols.
 fn symbols(
     object: &Object<'_>,
     pieces: &[Piece],
@@ -194,7 +194,7 @@ fn symbols(
             );
             let is_in =
                 |piece: &Piece| symbol.value.wrapping_sub(piece.header.addr) < piece.header.size;
-            // What is at the end of the section is in its last part.
+            // A symbol at the end of the section belongs to its last part.
             let new = pieces
                 .get(from..to)
                 .and_then(|parts| parts.iter().position(is_in))

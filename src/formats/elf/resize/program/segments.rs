@@ -1,45 +1,50 @@
-//! The segments of a linked file: read, checked, and asked where things are.
+//! The segments of a linked file.
 
 use object::elf;
 
 use crate::error::Malformed;
 use crate::formats::elf::edit::file_align;
 use crate::formats::elf::file::Object;
-pub(super) use crate::formats::elf::raw::ProgramHeader;
-use crate::formats::elf::raw::{Record, SectionHeader};
+use crate::formats::elf::raw::{ProgramHeader, Record, SectionHeader};
 use crate::formats::{overlap, range};
 
 /// The smallest page of any system, in bytes.
-pub(in crate::formats::elf::resize) const PAGE: u64 = 4096;
-/// The largest alignment of contents that are moved: what is written to align them counts to the
-/// size of the file.
+pub(super) const PAGE: u64 = 4096;
+/// The largest alignment of contents that move. The padding in front of them adds to the size of the
+/// file.
 const LARGEST_ALIGN: u64 = 1 << 24;
-/// What unloaded bytes are aligned to, at least.
+/// The least alignment of bytes that are not loaded.
 const UNLOADED_ALIGN: u64 = 16;
+
+/// A place in the new file.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Location {
+    /// The address in memory.
+    pub addr: u64,
+    /// The offset in the file.
+    pub offset: u64,
+}
 
 /// An entry of the dynamic section.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dynamic {
     pub tag: elf::DynamicTag,
     pub value: u64,
-    /// Where the value is in the file.
+    /// The offset of the value in the file.
     pub value_at: u64,
 }
 
 /// A linked file.
-pub(in crate::formats::elf::resize) struct Linked<'a> {
+pub(super) struct Linked<'a> {
     pub object: &'a Object<'a>,
-    /// All program headers. Those of loaded segments ascend and do not overlap in memory, and their
-    /// bytes are in the file.
+    /// All program headers. The loaded segments ascend and do not overlap in memory, and their bytes
+    /// are in the file.
     pub segments: Vec<ProgramHeader>,
 }
 
 impl<'a> Linked<'a> {
     /// Reads the program headers of the file `data`.
-    pub(in crate::formats::elf::resize) fn read(
-        object: &'a Object<'a>,
-        data: &[u8],
-    ) -> Result<Self, Malformed> {
+    pub(super) fn read(object: &'a Object<'a>, data: &[u8]) -> Result<Self, Malformed> {
         let head = &object.head;
         if !matches!(head.kind, elf::ET_EXEC | elf::ET_DYN) {
             return Err(Malformed::new(
@@ -92,26 +97,23 @@ impl<'a> Linked<'a> {
         Ok(())
     }
 
-    /// The segments that are loaded, with their indices.
-    pub(in crate::formats::elf::resize) fn loads(
-        &self,
-    ) -> impl Iterator<Item = (usize, &ProgramHeader)> {
+    /// The loaded segments, with their indices.
+    pub(super) fn loads(&self) -> impl Iterator<Item = (usize, &ProgramHeader)> {
         self.segments
             .iter()
             .enumerate()
             .filter(|(_, segment)| segment.kind == elf::PT_LOAD)
     }
 
-    /// The loaded segment that has the bytes of this section where the section says that they are.
-    /// A section of size 0 may stand at the end of its segment.
+    /// The loaded segment with the bytes of this section, at the offset and address of its header. An
+    /// empty section may be at the end of its segment.
     pub(super) fn load_of(&self, section: &SectionHeader) -> Option<(usize, &ProgramHeader)> {
         self.loads()
             .find(|(_, load)| has(load, section.offset, section.addr, section.size))
     }
 
-    /// How far apart two places may be between which the file becomes shorter or longer before
-    /// `offset`, for all that stands from there on to keep its alignment: a multiple of this, in
-    /// bytes.
+    /// The distance by a multiple of which bytes from `offset` on can move in the file, so that
+    /// segments and sections keep their alignment.
     pub(super) fn unit_behind(&self, offset: u64) -> u64 {
         let behind = self
             .loads()
@@ -127,8 +129,8 @@ impl<'a> Linked<'a> {
         })
     }
 
-    /// Whether a program header for the table of program headers is needed: a program that can be
-    /// at any address finds out by it where it is.
+    /// Whether the program header for the program headers is needed: a position-independent program
+    /// computes its load address from it.
     pub(super) fn needs_own_header(&self) -> bool {
         let is_program = self
             .segments
@@ -138,8 +140,7 @@ impl<'a> Linked<'a> {
         self.object.head.kind == elf::ET_DYN && is_program
     }
 
-    /// Whether the flags in the dynamic section say that this is a program that can be at any
-    /// address.
+    /// Whether the flags in the dynamic section are those of a position-independent program.
     fn is_static_pie(&self) -> bool {
         self.dynamic()
             .any(|entry| entry.tag == elf::DT_FLAGS_1 && entry.value & elf::DF_1_PIE.0 != 0)
@@ -170,7 +171,7 @@ impl<'a> Linked<'a> {
             })
     }
 
-    /// Where the bytes of the last loaded segment end in the file.
+    /// The end of the last loaded segment in the file.
     pub(super) fn loaded_end(&self) -> u64 {
         self.loads()
             .map(|(_, load)| load.offset.saturating_add(load.filesz))
@@ -178,8 +179,7 @@ impl<'a> Linked<'a> {
             .unwrap_or(0)
     }
 
-    /// What a new segment is aligned to: the pages that the file was linked for, and `align` where
-    /// that is more.
+    /// The alignment of a new segment: that of the old ones, or `align` if that is more.
     pub(super) fn new_align(&self, align: u64) -> Result<u64, Malformed> {
         let page = self
             .loads()
@@ -196,7 +196,7 @@ impl<'a> Linked<'a> {
         Ok(page)
     }
 
-    /// The first byte from `offset` on that a section other than `but` has in the file.
+    /// The first section from `offset` on with bytes in the file, other than section `but`.
     pub(super) fn next_section(&self, offset: u64, but: usize) -> Option<&SectionHeader> {
         let sections = self
             .object
@@ -212,8 +212,8 @@ impl<'a> Linked<'a> {
             .min_by_key(|header| header.offset)
     }
 
-    /// Checks that the bytes of a section are the section's alone, so that they can be taken out of
-    /// the file. `is_loaded` says whether a segment has them.
+    /// Checks that the section shares no bytes, so that they can be removed from the file. `is_loaded`:
+    /// a loaded segment has them.
     pub(super) fn check_alone(&self, index: usize, is_loaded: bool) -> Result<(), Malformed> {
         let Some(section) = self
             .object
@@ -272,7 +272,7 @@ impl<'a> Linked<'a> {
     }
 }
 
-/// Whether the segment has `size` bytes from `offset` on, and they are at `addr` in memory.
+/// Whether the segment has `size` bytes from `offset` on, at the address `addr`.
 fn has(load: &ProgramHeader, offset: u64, addr: u64, size: u64) -> bool {
     let (Some(in_file), Some(in_memory)) = (
         offset.checked_sub(load.offset),

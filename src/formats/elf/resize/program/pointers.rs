@@ -1,64 +1,62 @@
-//! Sections that the file did not have. An array of pointers stands behind everything that is
-//! loaded; in a file that can be at any address each of them needs a relocation, so that the table
-//! of relocations moves there, too, and becomes longer. An empty section in front of another one
-//! keeps tools from moving that.
+//! Sections that the file did not have. An array of pointers is appended behind everything that is
+//! loaded. In a position-independent file, each pointer needs a relocation, so the relocation table
+//! grows and moves there, too. An empty section in front of another one keeps tools from moving the
+//! latter.
 
 use std::collections::BTreeMap;
 
 use object::elf;
 
-use super::changes::{Change, is_moved_with_others};
-use super::headers::Layout;
 use super::segments::{Dynamic, Linked, has_bytes};
+use super::{Change, Layout, Part, is_moved_with_others};
 use crate::error::Malformed;
 use crate::formats::elf::file::PatchedBytes;
 use crate::formats::elf::raw::SectionHeader;
-use crate::formats::elf::resize::{Part, Sizes};
+use crate::formats::elf::resize::{NewContents, Sizes};
 
 /// The name of the section of the array.
 const NAME: &[u8] = b".data.rel.pointers";
 const NAME_OF_RELOCATIONS: &[u8] = b".rela.dyn";
 /// The name of an empty section in front of one that must not move.
 const NAME_OF_GUARD: &[u8] = b".fixed.start";
-/// From this size on, in bytes, the place that the table of relocations leaves is taken out of the
-/// file, if a segment can be split there.
+/// From this size on, in bytes, the old place of the relocation table is removed from the file, if a
+/// segment can be split there.
 const LARGE: u64 = 1 << 16;
 
 /// A section that the file did not have.
 #[derive(Debug)]
 pub(super) struct Added {
-    /// Its header; address and offset are not known yet.
+    /// Its header, without address and offset.
     pub header: SectionHeader,
-    /// The place of its contents.
+    /// The index of its contents.
     pub place: usize,
 }
 
-/// What there is to do for an array of pointers, and for sections that must not move.
+/// The changes for an array of pointers, and for sections that must not move.
 pub(super) struct Pointers {
-    /// The sections that get other contents: those that the caller wants, and those that change for
-    /// the array's sake. The places of the contents of these are behind the caller's.
+    /// The sections that get new contents: the caller's, and those that change for the array. The
+    /// indices of the latter's contents follow the caller's.
     pub sizes: Sizes,
     pub added: Vec<Added>,
-    /// The headers of empty sections, each with the index of the section in front of which it
-    /// stands.
+    /// The headers of empty sections, each with the index of the section behind it.
     pub guards: Vec<(usize, SectionHeader)>,
-    /// How many contents the caller has.
+    /// The number of the caller's contents.
     places: usize,
-    /// What the names of sections become longer by.
+    /// The names to append to the section names.
     names: Vec<u8>,
     relocations: Option<Relocations>,
 }
 
-/// The table of relocations that becomes longer.
+/// The relocation table that grows.
 struct Relocations {
-    /// The type of a relocation that adds the address at which the file is loaded.
+    /// The type of a relocation that adds the load address.
     relative: u64,
-    /// The section; none where the file has none.
+    /// The section, or `None` if the file has none.
     section: Option<usize>,
 }
 
 impl Pointers {
-    /// What there is to do for `count` pointers.
+    /// The changes for `count` pointers.
     pub(super) fn of(linked: &Linked<'_>, sizes: &Sizes, count: usize) -> Result<Self, Malformed> {
         let places = sizes.by_index.len();
         let (added, guards, names) = (Vec::new(), Vec::new(), Vec::new());
@@ -92,8 +90,8 @@ impl Pointers {
         Ok(all)
     }
 
-    /// Lets nothing move a section with new contents that stands among what tools move. They move
-    /// no section from the first one on that is neither a note nor a table of the loader by its
+    /// Adds an empty section in front of a section with new contents that other tools would move. They
+    /// move no section from the first one on that is neither a note nor a table of the loader by its
     /// type, and images have a type of their own.
     fn add_guards(&mut self, linked: &Linked<'_>, sizes: &Sizes) -> Result<(), Malformed> {
         let object = linked.object;
@@ -111,7 +109,7 @@ impl Pointers {
             .sections
             .iter()
             .position(|section| stops(section.header.kind, section.name));
-        for (index, (_, size)) in &sizes.by_index {
+        for (index, NewContents { size, .. }) in &sizes.by_index {
             let Some(header) = object.sections.get(*index).map(|section| section.header) else {
                 continue;
             };
@@ -220,7 +218,11 @@ impl Pointers {
             .sections
             .get(section)
             .map_or(0, |section| section.header.offset);
-        match self.sizes.by_index.insert(section, (place, size)) {
+        match self
+            .sizes
+            .by_index
+            .insert(section, NewContents { place, size })
+        {
             None => Ok(()),
             Some(_) => Err(Malformed::new(
                 "new contents for a section that pointers must extend",
@@ -229,7 +231,7 @@ impl Pointers {
         }
     }
 
-    /// Where this name of a section is among the names.
+    /// The offset of a section's name in the section names, to which it is added if necessary.
     fn name(&mut self, linked: &Linked<'_>, name: &[u8]) -> Result<u32, Malformed> {
         let names = linked
             .object
@@ -245,29 +247,29 @@ impl Pointers {
         u32::try_from(at).map_err(|_| Malformed::new("section names are too long", 0))
     }
 
-    /// Notes what becomes of the place that the table of relocations leaves. `is_sparing` says that
-    /// no segment is split for it.
-    pub(super) fn mark(&self, changes: &mut [Change], is_sparing: bool) {
+    /// Decides whether the old place of the relocation table stays in the file. With `keeps_gap` it
+    /// always does, so that no segment is split.
+    pub(super) fn mark(&self, changes: &mut [Change], keeps_gap: bool) {
         let place = self.place_of_relocations();
         for change in changes
             .iter_mut()
             .filter(|change| self.relocations.is_some() && change.place == place)
         {
-            change.keeps_room = is_sparing || change.header.size < LARGE;
+            change.keeps_room = keeps_gap || change.header.size < LARGE;
         }
     }
 
-    /// The address that the array will have.
+    /// The address of the array.
     pub(super) fn address(layout: &Layout) -> u64 {
         layout
             .arranged
             .added
             .first()
-            .map_or(0, |(address, _)| *address)
+            .map_or(0, |location| location.addr)
     }
 
-    /// Writes the entries of the dynamic section, and lists the parts of what changes for the array
-    /// of `pointers`, by their places.
+    /// Writes the entries of the dynamic section. Returns the contents that change for the array of
+    /// `pointers`, by their indices.
     pub(super) fn contents(
         &self,
         linked: &Linked<'_>,
@@ -314,7 +316,7 @@ impl Pointers {
         Ok(contents)
     }
 
-    /// Lets the dynamic section tell of `count` relocations more.
+    /// Adds `count` relocations to the entries of the dynamic section.
     fn write_dynamic(
         &self,
         linked: &Linked<'_>,
@@ -329,10 +331,11 @@ impl Pointers {
             .changes
             .iter()
             .position(|change| change.place == place)
-            .and_then(|number| layout.place(number));
-        let (address, _) = moved
+            .and_then(|number| layout.location(number));
+        let address = moved
             .or(layout.arranged.added.get(1).copied())
-            .unwrap_or_default();
+            .unwrap_or_default()
+            .addr;
         let mut spare = spare(linked);
         for (tag, more) in [
             (elf::DT_RELA, None),
@@ -366,7 +369,7 @@ impl Pointers {
     }
 }
 
-/// `parts`, with those of `contents` in their places.
+/// The `parts`, with `contents` inserted by their indices.
 pub(super) fn filled(parts: Vec<Part>, mut contents: BTreeMap<usize, Vec<Part>>) -> Vec<Part> {
     let filled = parts.into_iter().flat_map(|part| match part {
         Part::New(place) => contents.remove(&place).unwrap_or_else(|| vec![part]),
@@ -375,8 +378,7 @@ pub(super) fn filled(parts: Vec<Part>, mut contents: BTreeMap<usize, Vec<Part>>)
     filled.collect()
 }
 
-/// The type of a relocation that adds the address at which the file is loaded (as the psABI
-/// documents have it).
+/// The type of a relocation that adds the load address (source: the psABI documents).
 fn relative(linked: &Linked<'_>) -> Result<u64, Malformed> {
     let kind = match linked.object.head.machine {
         elf::EM_X86_64 => elf::R_X86_64_RELATIVE,
@@ -395,8 +397,7 @@ fn relative(linked: &Linked<'_>) -> Result<u64, Malformed> {
     Ok(kind.0.into())
 }
 
-/// The section that the dynamic section names as the table of relocations; none where there is no
-/// such table, but room for the entries that name one.
+/// The relocation table of the dynamic section. `None` if there is none, but room for its entries.
 fn table_of_relocations(linked: &Linked<'_>, size: u64) -> Result<Option<usize>, Malformed> {
     let fault = |what| Malformed::new(what, linked.object.head.shoff);
     if entry(linked, elf::DT_REL).is_some() {
@@ -435,7 +436,7 @@ fn entry(linked: &Linked<'_>, tag: elf::DynamicTag) -> Option<Dynamic> {
         .find(|entry| entry.tag == tag)
 }
 
-/// The entries of the dynamic section that are not used, with the one that ends the list.
+/// The unused entries of the dynamic section, with the one that ends the list.
 fn spare<'a>(linked: &'a Linked<'_>) -> impl Iterator<Item = Dynamic> + 'a {
     linked
         .dynamic()

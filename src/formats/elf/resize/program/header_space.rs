@@ -1,26 +1,35 @@
-//! Room for more program headers. The table stays at its place and grows there, since tools write
-//! it back to where linkers put it. What stands right behind it moves if only program headers and
-//! section headers refer to it: the interpreter's name and notes. Where that is not enough, tables
-//! of the loader move, too, to each of which one entry of the dynamic section refers.
+//! Space for more program headers. They stay at their offset and grow there, because other tools
+//! write them back to where linkers put them. Blocks behind them move if only program headers and
+//! section headers refer to them: the interpreter's name and notes. If that does not suffice, tables
+//! of the loader move, too; one entry of the dynamic section refers to each.
+//!
+//! Almost nothing can move in a static program at fixed addresses. `with_front_page` makes space
+//! there: everything stays at its address and moves back in the file by a page. The file header and
+//! the program headers are in that page, with which the first segment now begins, below its old
+//! address. Programs with a dynamic section do not get such a page: their tables can move, and they
+//! crash if patchelf edits them after that.
 
 use std::ops::Range;
 
 use object::elf;
 
-use super::changes::Change;
-use super::segments::{Linked, has_bytes};
-use crate::formats::elf::raw::{ProgramHeader, Record};
+use super::Change;
+use super::segments::{Linked, PAGE, has_bytes};
+use crate::error::Malformed;
+use crate::formats::compose::Part;
+use crate::formats::elf::edit::tables;
+use crate::formats::elf::file::Object;
+use crate::formats::elf::raw::{ProgramHeader, Record, SectionHeader};
 use crate::formats::{overlap, range};
 
-/// The largest alignment of what moves.
+/// The largest alignment of blocks.
 pub(super) const LARGEST_ALIGN: u64 = 64;
-/// More than this many bytes are not moved.
+/// The largest block that moves.
 const LARGEST_BLOCK: u64 = 1 << 22;
-/// More than this many blocks behind the table are not chosen among.
+/// The most blocks behind the program headers to choose from.
 const MOST_BLOCKS: usize = 8;
 
-/// Bytes that can move, with the segments and sections that they are. Their order and distances
-/// must stay.
+/// Bytes that can move together, with their segments and sections.
 #[derive(Debug)]
 pub(super) struct Block {
     pub old: Range<u64>,
@@ -29,14 +38,13 @@ pub(super) struct Block {
     pub align: u64,
     pub segments: Vec<usize>,
     pub sections: Vec<usize>,
-    /// Where the file has the entry of the dynamic section whose value is the address, if there is
-    /// one.
+    /// The offset of the dynamic section's value that is the address, if there is one.
     pub entry: Option<u64>,
-    /// Whether the build id is in it. Tools look for that in the first page of a program in memory.
+    /// Whether the build ID is in it. Other tools look for that in the first page in memory.
     has_build_id: bool,
 }
 
-/// All bytes of the file that can move, the tables of the loader only `with_tables`.
+/// All blocks of the file, those of the loader's tables only `with_tables`.
 pub(super) fn blocks(linked: &Linked<'_>, with_tables: bool) -> Vec<Block> {
     let movable = |kind| matches!(kind, elf::PT_INTERP | elf::PT_NOTE | elf::PT_GNU_PROPERTY);
     let mut found: Vec<Block> = Vec::new();
@@ -70,16 +78,15 @@ pub(super) fn blocks(linked: &Linked<'_>, with_tables: bool) -> Vec<Block> {
         }
     }
     if with_tables {
-        found.extend(tables(linked));
+        found.extend(loader_tables(linked));
     }
     found.retain_mut(|block| is_whole(linked, block));
     found.sort_by_key(|block| block.old.start);
     found
 }
 
-/// The tables of the loader that nothing but the dynamic section leads to, and that can be
-/// anywhere.
-fn tables(linked: &Linked<'_>) -> impl Iterator<Item = Block> {
+/// The tables of the loader that only the dynamic section refers to.
+fn loader_tables(linked: &Linked<'_>) -> impl Iterator<Item = Block> {
     let sections = linked.object.headers();
     sections.filter(has_bytes).filter_map(|header| {
         let tag = tag_of_table(header.kind)?;
@@ -103,7 +110,7 @@ fn tables(linked: &Linked<'_>) -> impl Iterator<Item = Block> {
     })
 }
 
-/// The entry of the dynamic section that leads to a section of this type.
+/// The tag of the dynamic section's entry for a section of this type.
 fn tag_of_table(kind: elf::SectionType) -> Option<elf::DynamicTag> {
     Some(match kind {
         elf::SHT_GNU_HASH => elf::DT_GNU_HASH,
@@ -115,7 +122,7 @@ fn tag_of_table(kind: elf::SectionType) -> Option<elf::DynamicTag> {
     })
 }
 
-/// Fills in the sections of a block. Whether it has all bytes of them, and no others.
+/// Fills in the sections of a block. Returns whether it consists of whole sections of its kind.
 fn is_whole(linked: &Linked<'_>, block: &mut Block) -> bool {
     let size = block.old.end - block.old.start;
     let load = linked.loads().find(|(_, load)| {
@@ -153,24 +160,33 @@ fn is_whole(linked: &Linked<'_>, block: &mut Block) -> bool {
     is_alone
 }
 
-/// What becomes of blocks when the table of segments grows.
+/// The bytes from the program headers to the first byte that cannot move.
 #[derive(Debug, Default)]
-pub(super) struct HeaderRegion {
-    /// The blocks that stay behind the table, and where.
-    pub stay: Vec<(usize, u64)>,
-    /// The blocks that must move elsewhere.
+pub(super) struct HeaderSpace {
+    /// The blocks that stay behind the program headers.
+    pub stay: Vec<Staying>,
+    /// The indices of the blocks that must move elsewhere.
     pub leave: Vec<usize>,
-    /// Where the first byte is that cannot move.
+    /// The offset of the first byte that cannot move.
     pub fixed: u64,
 }
 
-/// What must move for a table of `count` segments; none where something else is in the way.
-pub(super) fn front(
+/// A block that stays behind the program headers.
+#[derive(Debug)]
+pub(super) struct Staying {
+    /// The index of the block.
+    pub block: usize,
+    /// Its new offset.
+    pub offset: u64,
+}
+
+/// The blocks that move for `count` program headers. `None` if other bytes are in the way.
+pub(super) fn header_space(
     linked: &Linked<'_>,
     blocks: &[Block],
     changes: &[Change],
     count: usize,
-) -> Option<HeaderRegion> {
+) -> Option<HeaderSpace> {
     let head = &linked.object.head;
     let size = ProgramHeader::size(linked.object.class) as u64;
     let old_end = head
@@ -186,24 +202,24 @@ pub(super) fn front(
         })
         .collect();
     if end <= old_end {
-        return Some(HeaderRegion {
+        return Some(HeaderSpace {
             fixed,
-            ..HeaderRegion::default()
+            ..HeaderSpace::default()
         });
     }
     if count >= usize::from(elf::PN_XNUM) || end > fixed || among.len() > MOST_BLOCKS {
         return None;
     }
     let choices = (0..1u32 << among.len()).filter_map(|choice| {
-        let mut front = HeaderRegion {
+        let mut space = HeaderSpace {
             fixed,
-            ..HeaderRegion::default()
+            ..HeaderSpace::default()
         };
         let (mut at, mut score) = (end, (false, 0, 0));
         for (bit, index) in among.iter().enumerate() {
             let block = blocks.get(*index)?;
             if choice & (1 << bit) == 0 {
-                front.leave.push(*index);
+                space.leave.push(*index);
                 continue;
             }
             let room = block.old.end - block.old.start;
@@ -214,16 +230,19 @@ pub(super) fn front(
                 score.1 + usize::from(start == block.old.start),
                 score.2 + room,
             );
-            front.stay.push((*index, start));
+            space.stay.push(Staying {
+                block: *index,
+                offset: start,
+            });
         }
-        Some((score, front))
+        Some((score, space))
     });
     choices
         .max_by_key(|(score, _)| *score)
-        .map(|(_, front)| front)
+        .map(|(_, space)| space)
 }
 
-/// The first byte behind the table of segments that cannot move.
+/// The first byte behind the program headers that cannot move.
 fn first_fixed(
     linked: &Linked<'_>,
     blocks: &[Block],
@@ -258,4 +277,104 @@ fn first_fixed(
         .filter(|start| *start >= end);
     let first = all.min().unwrap_or(end);
     load.map_or(first, |(_, load)| first.min(load.offset + load.filesz))
+}
+
+/// The largest alignment of a segment, because the page in front is that large.
+const LARGEST_PAGE: u64 = 1 << 16;
+/// Processes have no memory below this address (`vm.mmap_min_addr`).
+const LOWEST_ADDRESS: u64 = 1 << 16;
+
+/// The parts of the program `data` with one more page in front, and the size of that page. `None` if
+/// the file is not a static program at fixed addresses, or if its first segment begins too low or is
+/// not the start of the file.
+///
+/// # Errors
+/// The file is damaged.
+pub(crate) fn with_front_page(data: &[u8]) -> Result<Option<(u64, Vec<Part>)>, Malformed> {
+    let object = Object::parse_any(data)?;
+    if object.head.kind != elf::ET_EXEC {
+        return Ok(None);
+    }
+    let linked = Linked::read(&object, data)?;
+    if linked
+        .segments
+        .iter()
+        .any(|segment| matches!(segment.kind, elf::PT_DYNAMIC | elf::PT_INTERP))
+    {
+        return Ok(None);
+    }
+    let page = linked
+        .loads()
+        .map(|(_, load)| load.align.max(PAGE))
+        .max()
+        .unwrap_or(PAGE);
+    let Some((first, load)) = linked.loads().next().map(|(first, load)| (first, *load)) else {
+        return Ok(None);
+    };
+    let table_end = object
+        .head
+        .phoff
+        .saturating_add(linked.segments.len() as u64 * u64::from(object.head.phentsize));
+    let is_low = load.vaddr < page.saturating_add(LOWEST_ADDRESS);
+    let is_usual = object.head.phoff >= u64::from(object.head.ehsize)
+        && load.offset == 0
+        && load.filesz >= table_end;
+    if page > LARGEST_PAGE || table_end > page || !is_usual || is_low {
+        return Ok(None);
+    }
+    let mut head = object.head;
+    let mut segments = linked.segments.clone();
+    for (index, segment) in segments.iter_mut().enumerate() {
+        if index == first {
+            (segment.filesz, segment.memsz) = (
+                segment.filesz.saturating_add(page),
+                segment.memsz.saturating_add(page),
+            );
+        }
+        if index == first || segment.kind == elf::PT_PHDR && segment.offset == object.head.phoff {
+            (segment.vaddr, segment.paddr) = (
+                segment.vaddr.wrapping_sub(page),
+                segment.paddr.wrapping_sub(page),
+            );
+        } else if segment.filesz > 0 || segment.offset > 0 {
+            segment.offset = moved(segment.offset, page)?;
+        }
+    }
+    let mut headers: Vec<SectionHeader> = object.headers().collect();
+    for header in headers
+        .iter_mut()
+        .skip(1)
+        .filter(|header| header.kind != elf::SHT_NULL)
+    {
+        header.offset = moved(header.offset, page)?;
+    }
+    let end = moved(object.size, page)?;
+    if !object.class.is_64 && end > u64::from(u32::MAX) {
+        return Ok(None);
+    }
+    let (at, count) = (head.shoff, headers.len() as u64);
+    head.shoff = moved(at, page)?;
+    let (mut front, table) = tables(object.class, head, headers, object.names as u32, head.shoff);
+    front.resize(object.head.phoff as usize, 0);
+    segments
+        .iter()
+        .for_each(|segment: &ProgramHeader| segment.append(object.class, &mut front));
+    front.resize(page as usize, 0);
+    let table_end =
+        at.saturating_add(count.saturating_mul(SectionHeader::size(object.class) as u64));
+    // Code that reads the headers at their old address finds the old ones, which are still true.
+    let mut parts = vec![
+        Part::Bytes(front),
+        Part::Old(0..at),
+        Part::Bytes(table),
+        Part::Old(table_end..object.size),
+    ];
+    parts.retain(|part| !matches!(part, Part::Old(range) if range.is_empty()));
+    Ok(Some((page, parts)))
+}
+
+fn moved(offset: u64, page: u64) -> Result<u64, Malformed> {
+    offset
+        .checked_add(page)
+        .ok_or(Malformed::new("a range past the largest offset", offset))
 }
