@@ -1,6 +1,7 @@
 //! Gives a section its contents after its object was written. The object is first written with an
 //! empty `.bss` section, so it is small. Then the section becomes one with contents, which follow
-//! the object's own bytes in the file. Symbols and relocations stay unchanged.
+//! the object's own bytes in the file. Symbols and relocations stay unchanged. Because one section
+//! header changes in place and nothing moves, this is not an edit of `elf::edit`.
 //!
 //! On ELF, the section's name starts with `.bss`, because that gives it the type without contents.
 //! The final name is the rest of the same string. COFF has one `.bss` section, which is renamed.

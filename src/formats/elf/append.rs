@@ -1,5 +1,8 @@
-//! Adds a section to an ELF file. The file keeps all it has where it is: the section, the names of
-//! sections and their table are written after it, and the header says where they are now.
+//! Adds a section to an ELF file of any type, even one without sections. The section, the section
+//! names and the section headers are appended, and the file header has their new offsets.
+//!
+//! This is not a policy of `edit::OutputFile`, because every old byte keeps its offset here, those of
+//! the old section names and section headers included.
 
 use super::file::SectionTable;
 use super::raw::{FileHeader, Record, SectionHeader};
@@ -8,8 +11,8 @@ use crate::formats::compose::{Part, push_zeros};
 use crate::formats::slice;
 use object::elf;
 
-/// The parts of the ELF file `data` with one more section, the last one: its name, its type, flags and
-/// alignment, which is 8 at most, and its contents.
+/// The parts of the ELF file `data` with one more section, the last one. `header` has its type, flags
+/// and alignment, which is at most 8.
 pub(crate) fn section(
     data: &[u8],
     name: &str,

@@ -1,12 +1,14 @@
 //! Rewrites a relocatable ELF object of any class, byte order and machine: removes sections,
-//! renames sections and symbols, and marks sections for linkers to keep. All else stays as it is,
-//! to the byte. Sections and symbols are renumbered, so that no linker meets a gap, and the bytes
-//! of removed sections are gone from the file. The result is a list of parts: what is kept is
-//! copied from file to file.
+//! renames sections and symbols, and marks sections for linkers to keep. Everything else stays byte
+//! for byte. Sections and symbols are renumbered without gaps, and the bytes of removed sections are
+//! gone from the file. The result is a list of parts: kept bytes are copied from file to file.
 //!
-//! New names go to the end of the string table; old ones stay in it, because other strings may
-//! share their tails. Linked programs and libraries are not edited here: their layout is part of
-//! what they mean.
+//! New names are appended to the string table. Old names stay in it, because other strings may share
+//! their tails.
+//!
+//! `OutputFile` lays out the new file, also that of fat objects (`bundled_object`), which equal those
+//! of llvm-objcopy, and of objects with resized sections (`resize`), in which everything keeps its
+//! order. Programs and shared libraries, whose layout has a meaning, are in `resize` and `strip`.
 
 mod entry_tables;
 mod layout;
@@ -32,7 +34,7 @@ use names::Names;
 use object::elf;
 use std::borrow::Cow;
 
-/// A section, to decide by.
+/// The properties of a section that decide about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SectionView<'a> {
@@ -46,7 +48,7 @@ pub struct SectionView<'a> {
     pub flags: elf::SectionFlags,
 }
 
-/// A symbol, to decide by.
+/// The properties of a symbol that decide about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SymbolView<'a> {
@@ -54,19 +56,18 @@ pub struct SymbolView<'a> {
     pub name: &'a [u8],
     /// Whether it is local to the object.
     pub local: bool,
-    /// Whether it is not defined here.
+    /// Whether it is undefined in the object.
     pub undefined: bool,
 }
 
-/// What is to be changed. A new name must hold no zero byte.
+/// The changes. A new name must not contain a zero byte.
 pub struct Edit<'e> {
-    /// Whether this section goes; with it go its relocations, the symbols defined in it, and a
-    /// group of which nothing is left. Not asked about symbol tables, string tables and groups,
-    /// which belong to the object.
+    /// Whether to remove the section, with its relocations, the symbols defined in it, and a group of
+    /// which nothing is left. Symbol tables, string tables and groups cannot be removed.
     pub remove: &'e dyn Fn(SectionView<'_>) -> bool,
-    /// The section's new name, if it gets one. Its relocations are renamed with it.
+    /// The section's new name, or `None` to keep it. Its relocations are renamed with it.
     pub rename_section: &'e dyn Fn(SectionView<'_>) -> Option<Vec<u8>>,
-    /// The symbol's new name, if it gets one.
+    /// The symbol's new name, or `None` to keep it.
     pub rename_symbol: &'e dyn Fn(SymbolView<'_>) -> Option<Vec<u8>>,
     /// Whether linkers must keep the section although nothing refers to it (`SHF_GNU_RETAIN`).
     pub retain: &'e dyn Fn(SectionView<'_>) -> bool,
@@ -89,10 +90,11 @@ impl Default for Edit<'_> {
     }
 }
 
-/// The parts of the object `data` with `edit` made. The same bytes when there is nothing to
-/// change. A section that others need (a relocation, a link, a group's signature) cannot be
-/// removed: that is an error, told where it is needed. Nor can one that holds symbols, strings or a
-/// group, whatever its name is.
+/// The parts of the object `data` after `edit`. Without a change, they are the same bytes.
+///
+/// # Errors
+/// The object is damaged. A section to remove has symbols, strings or a group, or another section
+/// needs it (a relocation, a link, a group's signature).
 pub fn plan(data: &[u8], edit: &Edit<'_>) -> Result<Vec<Part>, Malformed> {
     let Changed {
         object,
@@ -127,18 +129,18 @@ pub fn plan(data: &[u8], edit: &Edit<'_>) -> Result<Vec<Part>, Malformed> {
     file.lay_out(Policy::HeadersLast)
 }
 
-/// An object with an edit made in its sections, which have no place in a new file yet.
+/// An object after an edit of its sections, which have no place in a new file yet.
 pub(in crate::formats) struct Changed<'a> {
-    /// The object as it was.
+    /// The object before the edit.
     pub object: Object<'a>,
     /// The new numbers of its sections.
     pub numbers: Numbers,
-    /// Each section of the object, those included that go.
+    /// All sections of the object, including removed ones.
     pub edited: Vec<Edited<'a>>,
     names: Names,
 }
 
-/// Makes `edit` in the sections of `object`.
+/// Applies `edit` to the sections of `object`.
 pub(in crate::formats) fn change<'a>(
     mut object: Object<'a>,
     edit: &Edit<'_>,
@@ -169,7 +171,7 @@ pub fn rewrite(data: &[u8], edit: &Edit<'_>) -> Result<Vec<u8>, Malformed> {
     join(data, &plan(data, edit)?, &[])
 }
 
-/// Which sections go: those asked for, the relocations of those, and groups of which nothing is
+/// The removed sections: those that `edit` removes, their relocations, and groups of which nothing is
 /// left.
 fn removed(object: &Object<'_>, edit: &Edit<'_>) -> Result<Vec<bool>, Malformed> {
     let sections = &object.sections;
@@ -218,8 +220,8 @@ fn removed(object: &Object<'_>, edit: &Edit<'_>) -> Result<Vec<bool>, Malformed>
     Ok(removed)
 }
 
-/// Marks the sections that linkers must keep. The flag is GNU's: GNU tools read it only in files
-/// whose header names that ABI.
+/// Marks the sections that linkers must keep. GNU tools read this flag only in files whose header
+/// names GNU's ABI.
 fn retain_sections(object: &mut Object<'_>, edit: &Edit<'_>, edited: &mut [Edited<'_>]) {
     let retained = object.sections.iter().zip(edited).enumerate().skip(1);
     for (_, (_, edited)) in
@@ -232,7 +234,7 @@ fn retain_sections(object: &mut Object<'_>, edit: &Edit<'_>, edited: &mut [Edite
     }
 }
 
-/// The sections of the group that is in `section`; the first word of it is flags.
+/// The sections of the group in `section`. Its first word has flags.
 fn group_members(class: Class, section: &Section<'_>) -> impl Iterator<Item = u32> {
     section
         .body
@@ -251,7 +253,7 @@ fn groups(object: &Object<'_>, numbers: &Numbers, edited: &mut [Edited<'_>]) {
         for member in group_members(object.class, section) {
             let number = match numbers.of(member as usize) {
                 Some(number) => number,
-                // An index past the sections is not ours to mend.
+                // A number past the sections stays.
                 None if member as usize >= object.sections.len() => member,
                 None => continue,
             };
@@ -261,7 +263,7 @@ fn groups(object: &Object<'_>, numbers: &Numbers, edited: &mut [Edited<'_>]) {
     }
 }
 
-/// The new number of each thing that stays (sections, symbols).
+/// The new numbers of sections or symbols.
 pub(in crate::formats) struct Numbers(Vec<Option<u32>>);
 
 impl Numbers {
@@ -276,12 +278,12 @@ impl Numbers {
         )
     }
 
-    /// The new number of what was number `old`; none when it is gone, or never was.
+    /// The new number of number `old`. `None` if it was removed, or did not exist.
     pub(crate) fn of(&self, old: usize) -> Option<u32> {
         self.0.get(old).copied().flatten()
     }
 
-    /// How many of the first `end` stay.
+    /// The number of those among the first `end` that stay.
     fn kept_before(&self, end: usize) -> u32 {
         self.0.iter().take(end).flatten().count() as u32
     }

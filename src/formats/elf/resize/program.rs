@@ -167,7 +167,7 @@ fn choose_layout(linked: &Linked<'_>, array: &Pointers) -> Result<Layout, Malfor
     for strategy in STRATEGIES {
         let mut changes = changes(linked, &array.sizes)?;
         array.mark(&mut changes, strategy.keeps_gap);
-        let (added, joined) = (&array.added[..], strategy.joined);
+        let (added, joined) = (array.added.as_slice(), strategy.joined);
         let wanted = Wanted {
             added,
             donor: None,
