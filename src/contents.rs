@@ -5,7 +5,7 @@
 //! `walk` does the recursion; `containers`, `objects`, `embedded`, `archive`, `zip`, `tar` and
 //! `compressed` each read one family of formats; `allowance` holds them to a limit of what may come
 //! out of a small file; `image` describes an image. `registers` and `libraries` find the runtimes that a file registers
-//! with; `report` is the result as data, `units` puts its images together as runtimes see them,
+//! with; `report` is the result as data, `tree` its parts as they are nested, `units` puts its images together as runtimes see them,
 //! `claims` tells images that are not what their container says; `folders` finds the files below a
 //! folder, `selection` says which of them are looked at.
 
@@ -28,6 +28,7 @@ pub(crate) mod selection;
 mod tar;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tree;
 pub(crate) mod units;
 mod walk;
 mod zip;

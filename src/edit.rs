@@ -1,18 +1,15 @@
 //! Device images inside a file get another fate: they go, or others take their places, and the file
 //! around them stays what it was.
 //!
-//! [`contents`](crate::contents) says which images a file has; a caller decides what becomes of
-//! each ([`Verdict`]); [`edit`] gives the new file as a rope, of which what stays is copied by the
-//! system. The recursion here meets the images in the order of the report. `rewriter` goes into
-//! files and archives, `containers` into containers, `objects` into objects and finished programs,
-//! whose pointers `pointers` makes right.
+//! [`contents`](crate::contents) reports the images of a file and the tree of its parts; a caller
+//! decides what becomes of each image ([`Verdict`]); [`edit`] rebuilds the tree bottom up and
+//! returns the new file as a rope, of which the system copies the unchanged bytes. `rewriter`
+//! rebuilds files and archives, `containers` containers, `objects` objects and finished programs,
+//! whose pointers `pointers` updates.
 
 pub(crate) mod backpatch;
-mod blocks;
 mod compress;
 mod containers;
-mod embedded_images;
-mod fatbinaries;
 pub(crate) mod files;
 pub(crate) mod image_ranges;
 pub(crate) mod merge;
@@ -33,7 +30,7 @@ use crate::contents::report::FileReport;
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 use crate::model::OffloadKind;
-use rewriter::Rewriter;
+use rewriter::{Location, Rewriter};
 
 /// What becomes of an image.
 #[derive(Debug, Clone, Default)]
@@ -172,7 +169,10 @@ pub(crate) fn edit(
     spool: &mut Spool,
 ) -> Result<Edited> {
     let mut rewriter = Rewriter::new(report, verdicts, levels, spool)?;
-    let outcome = rewriter.file(path, piece)?;
+    let outcome = match &report.tree {
+        Some(tree) => rewriter.rebuild(tree, &Location::of(path, piece))?,
+        None => Outcome::Same,
+    };
     let is_gone = matches!(outcome, Outcome::Gone);
     let bytes = match outcome {
         Outcome::Same => None,

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::image::ImageMetadata;
 use super::report::Step;
+use super::tree::NodeKind;
 use super::walk::{Cursor, Walk};
 use crate::formats::archive::{self, ArchiveFault, ArchiveMember, MemberContents};
 use crate::io::file_slice::{FileSlice, member_of};
@@ -29,6 +30,7 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
             }
             Ok((member, (piece, file))) => {
                 let name = String::from_utf8_lossy(member.name).into_owned();
+                let node = NodeKind::Member(member.shown_name().to_string());
                 let facts = of_intel_member(&cursor.facts, &name);
                 let own = file.as_ref().map(|file| file.display().to_string());
                 let (offset, size) = (piece.file_offset(0), piece.size());
@@ -44,13 +46,11 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
                 let mut inner = cursor.deeper(piece, cursor.place.then(step), facts);
                 inner.numbers.push(number);
                 let inner = walk.unit(inner, &unit);
-                match file {
-                    Some(file) => {
-                        let inner = walk.root(&Cursor { file, ..inner });
-                        walk.enter(&inner);
-                    }
-                    None => walk.enter(&inner),
-                }
+                let inner = match file {
+                    Some(file) => walk.root(&Cursor { file, ..inner }),
+                    None => inner,
+                };
+                walk.node(node, &inner.piece, |walk| walk.enter(&inner));
             }
             Err(error) => walk.note(&error),
         }

@@ -2,6 +2,7 @@
 //! a section or a file may hold several in a row; and text bundles.
 
 use std::io::Read;
+use std::ops::Range;
 
 use anyhow::{Context, Result, bail};
 
@@ -10,6 +11,7 @@ use super::image::{self, ImageMetadata};
 use super::inflate;
 use super::layout::Part;
 use super::report::{Image, Place, Step};
+use super::tree::NodeKind;
 use super::walk::{Cursor, Walk};
 use crate::error::Malformed;
 use crate::formats::bundle::{self, Id, Slot};
@@ -142,10 +144,11 @@ pub(super) fn unread_frame(walk: &mut Walk<'_>, cursor: &Cursor) {
         "zstd",
         plain_size,
     );
-    walk.images.push(Image {
+    let image = Image {
         offset: cursor.piece.file_offset(0),
         ..image
-    });
+    };
+    walk.push_image(image, &cursor.piece);
 }
 
 /// Inspects the container `piece` at offset `within` in `cursor`. Errors in its contents are noted,
@@ -166,12 +169,16 @@ pub(super) fn one(
         within,
         piece,
     };
-    let done = match kind {
-        Kind::OffloadBinary => offload_binaries(walk, &container),
-        Kind::Bundle => binary_bundle(walk, &container),
-        Kind::CompressedBundle => compressed_bundle(walk, &container),
-        Kind::Fatbinary => fatbinary(walk, &container),
-    };
+    let done = walk.node(
+        NodeKind::Container(kind),
+        &container.piece,
+        |walk| match kind {
+            Kind::OffloadBinary => offload_binaries(walk, &container),
+            Kind::Bundle => binary_bundle(walk, &container),
+            Kind::CompressedBundle => compressed_bundle(walk, &container),
+            Kind::Fatbinary => fatbinary(walk, &container),
+        },
+    );
     done.with_context(|| cursor.place.to_string())
 }
 
@@ -188,14 +195,9 @@ fn offload_binaries(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<()
         }
         return Ok(());
     };
-    let method = if packed.zstd {
-        Method::Zstd
-    } else {
-        Method::Zlib
-    };
-    let place = container.place(version, Some((name_of(method), packed.plain_size)));
-    let data = piece.from(packed.at);
-    let start = head.plain_start(piece.bytes()).unwrap_or_default();
+    let method = name_of(inflate::method_of(&packed));
+    let place = container.place(version, Some((method, packed.plain_size)));
+    let (whole, data) = (piece.clone(), piece.from(packed.at));
     let facts = ImageMetadata {
         compressed_size: Some(head.size),
         ..cursor.facts.clone()
@@ -206,14 +208,14 @@ fn offload_binaries(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<()
         return Ok(());
     }
     let done = walk.inflated(&inner.clone(), move |walk| {
-        let plain = inflate::offload_binary(&inner.piece, method, start, packed.plain_size);
-        let plain = match plain
+        let plain = match inflate::offload_binary(&whole, &head, &packed)
             .map_err(unwrapped)
             .with_context(|| inner.place.to_string())
         {
             Ok(plain) => plain,
             Err(error) => return damaged(walk, &inner, "unread", packed.plain_size, &error),
         };
+        walk.node_inflates_to(&plain);
         let inner = walk.root(&Cursor {
             piece: plain,
             ..inner
@@ -270,9 +272,7 @@ fn binary_bundle(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<()> {
     let place = container.place(None, None);
     container.not_compressed(walk);
     for slot in head.slots {
-        // The offset of an empty entry has no meaning.
-        let offset = if slot.size == 0 { 0 } else { slot.offset };
-        let piece = part(piece, offset, slot.size)?;
+        let piece = part(piece, range_of(&slot).start, slot.size)?;
         let facts = of_id(&cursor.facts, &slot.id);
         walk.enter(&cursor.deeper(piece, place.clone(), facts).inside());
     }
@@ -415,22 +415,41 @@ fn list_entries(walk: &mut Walk<'_>, cursor: &Cursor, header: Header) -> Result<
     }
     let head = bundle::read_head(start.chain(plain.take(LARGEST_HEAD)), header.plain_size)
         .map_err(Malformed::or_io)?;
-    for Slot { id, size, .. } in head.slots {
-        let place = cursor.place.then(Step::Container {
-            name: "bundle",
-            offset: None,
-            size: head.size,
-            version: None,
-            compression: None,
-            plain_size: None,
-            within: 0,
+    let packed = &cursor.piece;
+    walk.node_at(NodeKind::Row, 0..header.plain_size, packed, |walk| {
+        let bundle = NodeKind::Container(Kind::Bundle);
+        walk.node_at(bundle, 0..head.size, packed, |walk| {
+            for slot in head.slots {
+                list_entry(walk, cursor, slot, head.size);
+            }
         });
-        let entry = cursor.deeper(cursor.piece.clone(), place, of_id(&cursor.facts, &id));
-        let format = if size == 0 { "empty" } else { "unread" };
-        walk.images
-            .push(image::unread(walk.images.len(), &entry, format, size));
-    }
+    });
     Ok(())
+}
+
+/// Lists the entry `slot` of a bundle of `size` bytes.
+fn list_entry(walk: &mut Walk<'_>, cursor: &Cursor, slot: Slot, size: u64) {
+    let place = cursor.place.then(Step::Container {
+        name: "bundle",
+        offset: None,
+        size,
+        version: None,
+        compression: None,
+        plain_size: None,
+        within: 0,
+    });
+    let entry = cursor.deeper(cursor.piece.clone(), place, of_id(&cursor.facts, &slot.id));
+    let format = if slot.size == 0 { "empty" } else { "unread" };
+    let image = image::unread(walk.images.len(), &entry, format, slot.size);
+    walk.node_at(NodeKind::Image, range_of(&slot), &cursor.piece, |walk| {
+        walk.images.push(image)
+    });
+}
+
+/// The range of an entry in its bundle. The offset of an empty entry has no meaning.
+fn range_of(slot: &Slot) -> Range<u64> {
+    let start = if slot.size == 0 { 0 } else { slot.offset };
+    start..start.saturating_add(slot.size)
 }
 
 fn fatbinary(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<()> {
@@ -454,8 +473,11 @@ fn fatbinary(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<()> {
             }
         });
         let stored = part(piece, entry.at, entry.stored.len() as u64)?;
-        let inner = cursor.deeper(stored, place.clone(), facts).inside();
-        if let Err(error) = fatbinary_entry(walk, inner, &entry) {
+        let inner = cursor.deeper(stored.clone(), place.clone(), facts).inside();
+        let done = walk.node(NodeKind::FatbinaryEntry, &stored, |walk| {
+            fatbinary_entry(walk, inner, &entry)
+        });
+        if let Err(error) = done {
             walk.note(&error);
         }
     }
@@ -481,7 +503,7 @@ fn may_inflate(walk: &mut Walk<'_>, cursor: &Cursor, plain_size: u64) -> bool {
 fn not_inflated(walk: &mut Walk<'_>, cursor: &Cursor, format: &'static str, plain_size: u64) {
     let image = image::unread(walk.images.len(), cursor, format, plain_size);
     walk.unread_image(cursor, &image);
-    walk.images.push(image);
+    walk.push_image(image, &cursor.piece);
 }
 
 /// Inspects the code of an entry, decompressed unless only headers are wanted or it needs too much

@@ -2,15 +2,18 @@
 //! symbol or registration names. The program loads them by itself, or hands them to a compiler.
 //! They are known by their headers alone ([`crate::formats::embedded`]).
 
+use std::ops::Range;
+
 use anyhow::{Context, Result, anyhow};
 use object::{Object, ObjectSection, SectionKind};
 
 use super::containers;
 use super::objects::device_sections;
 use super::report::{Image, Step};
+use super::tree::NodeKind;
 use super::walk::{Cursor, Walk};
 use crate::formats::containers::Kind;
-use crate::formats::embedded;
+use crate::formats::embedded::{self, Embedded};
 use crate::io::file_slice::FileSlice;
 
 /// Inspects the sections of data of the object or program at `cursor`, besides its images from
@@ -39,36 +42,38 @@ pub(super) fn in_data(walk: &mut Walk<'_>, cursor: &Cursor, before: usize) -> Re
             .deeper(piece.clone(), place, cursor.facts.clone())
             .inside();
         inner.facts.in_data = true;
-        for one in found {
-            let start = offset.map(|offset| offset + one.offset);
-            if start
-                .is_some_and(|start| named.iter().any(|(from, to)| (*from..*to).contains(&start)))
-            {
-                continue;
-            }
-            let Some(whole) = piece.slice(one.offset, one.size) else {
-                continue;
-            };
-            if let Some(kind) = Kind::of(whole.bytes()) {
-                if let Err(error) = containers::one(walk, &inner, kind, one.offset, whole) {
-                    walk.note(&error);
+        walk.node(NodeKind::Data, &piece, |walk| {
+            for one in found {
+                let start = offset.map(|offset| offset + one.offset);
+                let is_named = |start: u64| named.iter().any(|range| range.contains(&start));
+                if !start.is_some_and(is_named) {
+                    container_in_data(walk, &inner, &one);
                 }
-            } else {
-                walk.enter(&inner.deeper(whole, inner.place.clone(), inner.facts.clone()));
             }
-        }
+        });
         piece.release();
     }
     Ok(())
 }
 
-/// The ranges of the images in the file, and of the containers around them.
-fn named(images: &[Image]) -> Vec<(u64, u64)> {
-    let own = |image: &Image| {
-        image
-            .offset
-            .map(|offset| (offset, offset.saturating_add(image.size)))
+/// Inspects a container or image at a range of the section at `cursor`.
+fn container_in_data(walk: &mut Walk<'_>, cursor: &Cursor, found: &Embedded) {
+    let Some(whole) = cursor.piece.slice(found.offset, found.size) else {
+        return;
     };
+    if let Some(kind) = Kind::of(whole.bytes()) {
+        if let Err(error) = containers::one(walk, cursor, kind, found.offset, whole) {
+            walk.note(&error);
+        }
+    } else {
+        walk.enter(&cursor.deeper(whole, cursor.place.clone(), cursor.facts.clone()));
+    }
+}
+
+/// The ranges of the images in the file, and of the containers around them.
+fn named(images: &[Image]) -> Vec<Range<u64>> {
+    let range = |offset: u64, size: u64| offset..offset.saturating_add(size);
+    let own = |image: &Image| Some(range(image.offset?, image.size));
     let around = |step: &Step| match step {
         Step::Container {
             offset: Some(offset),
@@ -79,10 +84,10 @@ fn named(images: &[Image]) -> Vec<(u64, u64)> {
             offset: Some(offset),
             size,
             ..
-        } => Some((*offset, offset.saturating_add(*size))),
+        } => Some(range(*offset, *size)),
         _ => None,
     };
-    let mut ranges: Vec<(u64, u64)> = images
+    let mut ranges: Vec<Range<u64>> = images
         .iter()
         .flat_map(|image| {
             own(image)
@@ -90,7 +95,7 @@ fn named(images: &[Image]) -> Vec<(u64, u64)> {
                 .chain(image.path.iter().filter_map(around))
         })
         .collect();
-    ranges.sort_unstable();
+    ranges.sort_unstable_by_key(|range| (range.start, range.end));
     ranges.dedup();
     ranges
 }

@@ -7,6 +7,7 @@ use object::{FileKind, elf};
 
 use super::bytes_of;
 use super::report::Image;
+use super::tree::NodeKind;
 use super::walk::{Cursor, Walk};
 use crate::formats::elf::raw::FileHeader;
 use crate::formats::gpu::{self, AmdArch, Gpu};
@@ -32,7 +33,14 @@ pub(crate) struct ImageMetadata {
     pub(super) in_data: bool,
 }
 
-/// Adds the image at `cursor`. Returns the cursor for what the image itself holds.
+/// Adds the image at `cursor`, which embeds no other.
+pub(super) fn add_leaf(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
+    walk.node(NodeKind::Image, &cursor.piece, |walk| {
+        add(walk, cursor).map(drop)
+    })
+}
+
+/// Adds the image at `cursor` to the report. Returns the cursor for the images that it embeds.
 pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<Cursor> {
     let data = cursor.piece.bytes();
     let (format, machine) = format(data);
@@ -150,7 +158,7 @@ pub(super) fn add_stored(
     } else {
         add_bytes(walk, cursor, &mut image)?;
     }
-    walk.images.push(image);
+    walk.push_image(image, &cursor.piece);
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use anyhow::Result;
 use super::bytes_of;
 use crate::error::Malformed;
 use crate::formats::compressed::{Header, Method, Unpack, window_log};
+use crate::formats::offload_binary::{Head, PackedPart};
 use crate::formats::{fatbin, magic};
 use crate::io::file_slice::FileSlice;
 
@@ -29,18 +30,27 @@ pub(crate) fn compressed_bundle(packed: &FileSlice, header: Header) -> Result<Fi
     })
 }
 
-/// An OffloadBinary of `size` bytes: `start`, then the decompressed `packed`.
+/// Returns the decompressed form of the OffloadBinary `whole`, whose header is `head`.
 pub(crate) fn offload_binary(
-    packed: &FileSlice,
-    method: Method,
-    start: Vec<u8>,
-    size: u64,
+    whole: &FileSlice,
+    head: &Head,
+    packed: &PackedPart,
 ) -> Result<FileSlice> {
-    let wanted = size.saturating_sub(start.len() as u64);
+    let start = head.plain_start(whole.bytes()).unwrap_or_default();
+    let wanted = packed.plain_size.saturating_sub(start.len() as u64);
     FileSlice::made(|out| {
         out.write_all(&start)?;
-        stream(packed, method, wanted, out)
+        stream(&whole.from(packed.at), method_of(packed), wanted, out)
     })
+}
+
+/// The compression method of an OffloadBinary.
+pub(crate) fn method_of(packed: &PackedPart) -> Method {
+    if packed.zstd {
+        Method::Zstd
+    } else {
+        Method::Zlib
+    }
 }
 
 /// Whether the code of a fatbinary's entry can be decompressed within the memory limit. A size that

@@ -2,6 +2,7 @@
 //! Old wrappers, and those for SYCL, put images into variables of other sections.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use anyhow::{Context, Result, anyhow};
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags};
@@ -10,6 +11,7 @@ use super::containers::of_id;
 use super::image::{self, ImageMetadata};
 use super::layout::{Part, SHARING};
 use super::report::{Image, Step};
+use super::tree::NodeKind;
 use super::walk::{Cursor, Walk};
 use crate::formats::containers::Kind;
 use crate::formats::elf::SHT_LLVM_OFFLOADING;
@@ -28,7 +30,7 @@ const SYCL_VARIABLE: &str = ".sycl_offloading.";
 const LONGEST_TRIPLE: u64 = 4096;
 
 /// The contents of a section of device code.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Holds {
     /// Containers. Their images are of this kind unless the container says otherwise.
     Containers(Option<&'static str>),
@@ -41,7 +43,7 @@ pub(crate) enum Holds {
 }
 
 /// A section of device code.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct DeviceSection {
     /// Its index in the section table.
     pub(crate) index: usize,
@@ -53,6 +55,28 @@ pub(crate) struct DeviceSection {
     /// Whether it is part of the program in memory.
     pub(crate) is_allocated: bool,
     pub(crate) holds: Holds,
+}
+
+/// How images are in a section of device code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SectionForm {
+    /// The whole section is one image.
+    OneImage,
+    /// Images next to each other, in no container.
+    BareImages,
+    /// Containers in a row.
+    Containers,
+}
+
+impl DeviceSection {
+    /// How images are in the section, whose bytes are `data`.
+    pub(crate) fn form(&self, data: &[u8]) -> SectionForm {
+        match self.holds {
+            Holds::Entry(_) | Holds::Image(_) => SectionForm::OneImage,
+            Holds::Images(_) if Kind::of(data).is_none() => SectionForm::BareImages,
+            Holds::Images(_) | Holds::Containers(_) => SectionForm::Containers,
+        }
+    }
 }
 
 /// Whether `data` is an object whose sections can be read.
@@ -80,28 +104,27 @@ pub(super) fn sections(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
         let mut inner = cursor
             .deeper(piece, cursor.place.then(step), cursor.facts.clone())
             .inside();
-        let is_container = Kind::of(inner.piece.bytes()).is_some();
-        let done = match section.holds {
-            _ if inner.piece.size() == 0 => Ok(()),
-            Holds::Entry(id) => {
-                inner.facts = of_id(&inner.facts, &id);
-                walk.enter(&inner);
-                Ok(())
-            }
-            Holds::Image(facts) => {
-                inner.facts = facts;
-                walk.enter(&inner);
-                Ok(())
-            }
-            Holds::Images(kind) if !is_container => {
-                inner.facts.kinds = kind.into_iter().map(str::to_owned).collect();
-                bare_images(walk, cursor, &section, &inner)
-            }
+        if inner.piece.size() == 0 {
+            continue;
+        }
+        match &section.holds {
+            Holds::Entry(id) => inner.facts = of_id(&inner.facts, id),
+            Holds::Image(facts) => inner.facts = facts.clone(),
             Holds::Containers(kind) | Holds::Images(kind) => {
-                inner.facts.kinds = kind.into_iter().map(str::to_owned).collect();
-                super::containers::sequence(walk, &inner)
+                inner.facts.kinds = kind.iter().map(|kind| (*kind).to_owned()).collect();
             }
-        };
+        }
+        let (name, form) = (section.name.clone(), section.form(inner.piece.bytes()));
+        let range = section.offset..section.offset.saturating_add(section.size);
+        let node = NodeKind::Section(Box::new(section));
+        let done = walk.node(node, &inner.piece, |walk| match form {
+            SectionForm::OneImage => {
+                walk.enter(&inner);
+                Ok(())
+            }
+            SectionForm::BareImages => bare_images(walk, cursor, &name, &range, &inner),
+            SectionForm::Containers => super::containers::sequence(walk, &inner),
+        });
         if let Err(error) = done {
             walk.note(&error);
         }
@@ -228,11 +251,12 @@ pub(super) fn of_named_section(name: &str, facts: &ImageMetadata) -> ImageMetada
 fn bare_images(
     walk: &mut Walk<'_>,
     cursor: &Cursor,
-    section: &DeviceSection,
+    section: &str,
+    range: &Range<u64>,
     whole: &Cursor,
 ) -> Result<()> {
     let before = walk.images.len();
-    variables(walk, cursor, Some(&section.name))?;
+    variables(walk, cursor, Some(section))?;
     if walk.images.len() > before {
         return Ok(());
     }
@@ -241,8 +265,7 @@ fn bare_images(
         .descriptors
         .iter()
         .flat_map(|descriptor| &descriptor.images);
-    let within =
-        |row: &ImageRow| section.offset <= row.start && row.end - section.offset <= section.size;
+    let within = |row: &ImageRow| range.start <= row.start && row.end <= range.end;
     let mut ranges: Vec<(u64, u64)> = rows
         .filter(|row| within(row))
         .map(|row| (row.start, row.end))
@@ -250,14 +273,14 @@ fn bare_images(
     ranges.sort_unstable();
     ranges.dedup();
     if ranges.is_empty() {
-        return image::add(walk, whole).map(|_| ());
+        return image::add_leaf(walk, whole);
     }
     for (start, end) in ranges {
         let Some(piece) = cursor.piece.slice(start, end - start) else {
             continue;
         };
         let within = cursor.place.then(Step::Section {
-            name: section.name.clone(),
+            name: section.to_owned(),
             offset: None,
             size: 0,
         });
@@ -488,18 +511,20 @@ pub(super) fn host_bitcode(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     if embedded.is_empty() {
         return device_bitcode(walk, cursor);
     }
-    for image in embedded {
-        let size = image.bytes.len() as u64;
-        let piece = FileSlice::made(|out| Ok(out.write_all(&image.bytes)?))?;
-        let place = cursor.place.then(Step::Section {
-            name: image.section.to_string(),
-            offset: None,
-            size,
-        });
-        let facts = of_named_section(&image.section, &cursor.facts);
-        walk.enter(&cursor.deeper(piece, place, facts).inside());
-    }
-    Ok(())
+    walk.node(NodeKind::HostBitcode, &cursor.piece, |walk| {
+        for image in embedded {
+            let size = image.bytes.len() as u64;
+            let piece = FileSlice::made(|out| Ok(out.write_all(&image.bytes)?))?;
+            let place = cursor.place.then(Step::Section {
+                name: image.section.to_string(),
+                offset: None,
+                size,
+            });
+            let facts = of_named_section(&image.section, &cursor.facts);
+            walk.enter(&cursor.deeper(piece, place, facts).inside());
+        }
+        Ok(())
+    })
 }
 
 fn device_bitcode(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
@@ -515,7 +540,7 @@ fn device_bitcode(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
             triple,
             ..cursor.facts.clone()
         };
-        image::add(
+        image::add_leaf(
             walk,
             &Cursor {
                 facts,

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::bytes_of;
 use super::image::Choice;
+use super::tree::Node;
 use crate::error::{Error, FileError};
 use crate::formats::kernels::Kernel;
 use crate::io::file_slice::FileSlice;
@@ -60,6 +61,9 @@ pub struct FileReport {
     /// Whether something was left out that is not selected.
     #[serde(skip)]
     pub(crate) left_out: bool,
+    /// The parts of the file that hold the images, as they are nested; none without images.
+    #[serde(skip)]
+    pub(crate) tree: Option<Node>,
 }
 
 /// A device image.

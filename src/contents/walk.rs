@@ -14,6 +14,7 @@ use super::image::ImageMetadata;
 use super::layout::{Fill, Layout, LayoutPosition, Part};
 use super::report::{Entries, FileReport, Image, Linker, Place, Registration, Step};
 use super::selection::Choice;
+use super::tree::{NodeKind, Recorder};
 use super::{
     Options, Reader, archive, bytes_of, compressed, containers, embedded, image, inflate, objects,
     registers, tar, zip,
@@ -50,6 +51,8 @@ pub(super) struct Walk<'r> {
     pub(super) errors: Vec<String>,
     /// Whether something was left out that is not selected.
     pub(super) left_out: bool,
+    /// The tree of the parts that have been found.
+    pub(super) tree: Recorder,
     /// What covers which bytes, where sizes are wanted.
     pub(super) layout: Option<Layout>,
     /// How many more members, sections and containers may be opened.
@@ -166,6 +169,7 @@ impl<'r> Walk<'r> {
             registered,
             errors,
             left_out: false,
+            tree: Recorder::default(),
             layout,
             left,
             allowance,
@@ -219,6 +223,7 @@ impl<'r> Walk<'r> {
             registered,
             errors,
             left_out,
+            tree,
             ..
         } = self;
         let (file, also) = (path.display().to_string(), Vec::new());
@@ -233,6 +238,7 @@ impl<'r> Walk<'r> {
             errors,
             registered,
             left_out,
+            tree: tree.into_root(),
         }
     }
 
@@ -305,24 +311,46 @@ impl<'r> Walk<'r> {
             return Ok(());
         }
         match kind {
-            ByteKind::Container(_) => containers::sequence(self, cursor),
-            ByteKind::TextBundle(comment) => containers::text_bundle(self, cursor, comment),
-            ByteKind::Archive => archive::members(self, cursor),
-            ByteKind::Zip => zip::members(self, cursor),
-            ByteKind::Tar => tar::members(self, cursor),
-            ByteKind::Compressed(compression) => compressed::file(self, cursor, compression),
+            ByteKind::Container(_) => self.node(NodeKind::Row, &cursor.piece, |walk| {
+                containers::sequence(walk, cursor)
+            }),
+            ByteKind::TextBundle(comment) => {
+                self.node(NodeKind::TextBundle, &cursor.piece, |walk| {
+                    containers::text_bundle(walk, cursor, comment)
+                })
+            }
+            ByteKind::Archive => self.node(NodeKind::Archive, &cursor.piece, |walk| {
+                archive::members(walk, cursor)
+            }),
+            ByteKind::Zip => self.node(NodeKind::Zip, &cursor.piece, |walk| {
+                zip::members(walk, cursor)
+            }),
+            ByteKind::Tar => self.node(NodeKind::Tar, &cursor.piece, |walk| {
+                tar::members(walk, cursor)
+            }),
+            ByteKind::Compressed(compression) => {
+                self.node(NodeKind::Compressed, &cursor.piece, |walk| {
+                    compressed::file(walk, cursor, compression)
+                })
+            }
             // The images of an archive are counted alike, whether all is read or headers only.
             ByteKind::Zstd
                 if !self.options.headers_only || inflate::holds_archive(&cursor.piece) =>
             {
-                containers::zstd_frame(self, cursor)
+                self.node(NodeKind::ZstdFrame, &cursor.piece, |walk| {
+                    containers::zstd_frame(walk, cursor)
+                })
             }
             ByteKind::Zstd => {
                 containers::unread_frame(self, cursor);
                 Ok(())
             }
-            ByteKind::Object(kind) if cursor.inside => self.device_object(cursor, kind),
-            ByteKind::Object(kind) => self.host_object(cursor, kind),
+            ByteKind::Object(kind) if cursor.inside || is_device_object(cursor, kind) => {
+                self.device_object(cursor, kind)
+            }
+            ByteKind::Object(kind) => self.node(NodeKind::HostFile(kind), &cursor.piece, |walk| {
+                walk.host_object(cursor, kind)
+            }),
             ByteKind::Bitcode if !cursor.inside => objects::host_bitcode(self, cursor),
             ByteKind::Unknown | ByteKind::Empty if !cursor.inside => {
                 self.bytes(
@@ -335,17 +363,12 @@ impl<'r> Walk<'r> {
                 );
                 Ok(())
             }
-            _ => image::add(self, cursor).map(|_| ()),
+            _ => image::add_leaf(self, cursor),
         }
     }
 
-    /// Inspects an object or program for the host, or a file that is device code itself.
+    /// Inspects an object or program for the host.
     fn host_object(&mut self, cursor: &Cursor, kind: FileKind) -> Result<()> {
-        if matches!(kind, FileKind::Elf32 | FileKind::Elf64)
-            && image::is_device(cursor.piece.bytes())
-        {
-            return self.device_object(cursor, kind);
-        }
         let cursor = &self.object(cursor, Fill::Host);
         let before = self.images.len();
         objects::sections(self, cursor)?;
@@ -390,7 +413,7 @@ impl<'r> Walk<'r> {
         if !registered.is_empty() {
             self.registered.push(registered);
         }
-        if matches!(kind, FileKind::Elf32 | FileKind::Elf64) {
+        if is_elf(kind) {
             self.linkers(cursor)?;
         }
         embedded::in_data(self, cursor, before)
@@ -441,13 +464,23 @@ impl<'r> Walk<'r> {
 
     /// Adds an object as an image, and inspects its sections, as it may embed other images.
     fn device_object(&mut self, cursor: &Cursor, kind: FileKind) -> Result<()> {
-        let cursor = &image::add(self, cursor)?;
-        // An image in a container may be truncated or only look like ELF, which is no error here.
-        if matches!(kind, FileKind::Elf32 | FileKind::Elf64)
-            && objects::is_readable(cursor.piece.bytes())
-        {
-            objects::sections(self, cursor)?;
-        }
-        Ok(())
+        self.node(NodeKind::Image, &cursor.piece, |walk| {
+            let cursor = &image::add(walk, cursor)?;
+            // An image in a container may be truncated or only look like ELF, which is no error
+            // here.
+            if is_elf(kind) && objects::is_readable(cursor.piece.bytes()) {
+                objects::sections(walk, cursor)?;
+            }
+            Ok(())
+        })
     }
+}
+
+fn is_elf(kind: FileKind) -> bool {
+    matches!(kind, FileKind::Elf32 | FileKind::Elf64)
+}
+
+/// Whether the object at `cursor`, which is in no container, is device code itself.
+fn is_device_object(cursor: &Cursor, kind: FileKind) -> bool {
+    is_elf(kind) && image::is_device(cursor.piece.bytes())
 }

@@ -1,52 +1,47 @@
-//! Containers: each is composed anew of the images that stay and of those that come.
+//! Rebuilds containers: a container is composed anew of the entries that stay and the new ones, and
+//! rows of containers are laid out again.
 
+use std::io::Write;
 use std::ops::Range;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 
-use super::blocks::Block;
 use super::compress;
 use super::rewriter::{Location, Rewriter};
-use super::{Changed, Moved, Outcome, Repack};
+use super::{Changed, Moved, Outcome, Repack, Verdict};
 use crate::contents::inflate;
-use crate::contents::report::Step;
+use crate::contents::tree::{Node, NodeKind};
 use crate::error::Malformed;
 use crate::formats::bundle::{self, NewObject};
 use crate::formats::compose::{Item, Part};
-use crate::formats::compressed::{Header, Method};
-use crate::formats::containers::{Kind, row};
+use crate::formats::compressed::Header;
+use crate::formats::containers::Kind;
+use crate::formats::fatbin::{self, Code};
+use crate::formats::magic::{ByteKind, byte_kind};
 use crate::formats::offload_binary::{self, Entry, Head};
-use crate::io::file_slice::FileSlice;
+use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 
-/// A container of a row.
-pub(super) struct Container {
-    pub(super) kind: Kind,
-    /// The range in the row.
+/// The alignment of containers in a file of their own.
+pub(super) const ALIGNMENT: u64 = 8;
+/// The level of zstd that NVIDIA's tools use.
+const FATBINARY_LEVEL: i32 = 3;
+
+/// A container of a row, or an entry of a container.
+pub(super) struct Block {
+    /// Its range before.
     pub(super) old: Range<u64>,
-    pub(super) piece: FileSlice,
-    /// For messages.
-    pub(super) place: String,
+    pub(super) outcome: Outcome,
 }
 
-/// The containers in `piece`, which is at `place`.
-pub(super) fn containers(
-    piece: &FileSlice,
-    place: &str,
-) -> impl Iterator<Item = Result<Container>> {
-    row(piece.bytes()).map(move |item| {
-        let item = item.map_err(|fault| fault.reason);
-        let found = item.with_context(|| place.to_owned())?;
-        let (kind, old) = (found.kind, found.range);
-        let place = format!("{place}: {} at {:#x}", kind.name(), old.start);
-        let whole = piece.slice(old.start, old.end - old.start);
-        Ok(Container {
-            kind,
-            piece: whole.with_context(|| format!("{place}: past the end"))?,
-            old,
-            place,
-        })
-    })
+impl Block {
+    pub(super) fn is_same(&self) -> bool {
+        matches!(self.outcome, Outcome::Same)
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.outcome, Outcome::Gone)
+    }
 }
 
 /// The items of the new container with these images; none where all of them stay.
@@ -64,51 +59,66 @@ fn items<N>(slots: &[Block]) -> Option<Vec<Item<N>>> {
 }
 
 impl Rewriter<'_> {
-    /// What becomes of a container of the row at `location`.
+    /// Rebuilds a row of containers.
+    pub(super) fn containers(&mut self, node: &Node, location: &Location) -> Result<Outcome> {
+        let blocks = self.blocks(node, location)?;
+        if blocks.iter().all(Block::is_same) {
+            return Ok(Outcome::Same);
+        }
+        if blocks.iter().all(Block::is_gone) {
+            return Ok(Outcome::Gone);
+        }
+        Ok(Outcome::New(
+            lay_out(&location.piece, blocks, ALIGNMENT, |_| false)
+                .with_context(|| location.place.clone())?,
+        ))
+    }
+
+    /// Rebuilds the children of `node`: the containers of a row, or the entries of a container.
+    pub(super) fn blocks(&mut self, node: &Node, location: &Location) -> Result<Vec<Block>> {
+        let mut blocks = Vec::with_capacity(node.children.len());
+        for child in &node.children {
+            let inner = location.entry(child)?;
+            blocks.push(Block {
+                old: child.range.clone(),
+                outcome: self.rebuild(child, &inner)?,
+            });
+        }
+        Ok(blocks)
+    }
+
+    /// Rebuilds a container.
     pub(super) fn container(
         &mut self,
+        kind: Kind,
+        node: &Node,
         location: &Location,
-        container: Container,
     ) -> Result<Outcome> {
-        let at = container.old.start;
-        let inner = location.inside(container.piece, container.place);
-        let outcome = match container.kind {
-            Kind::OffloadBinary => self.offload_binary(&inner),
-            Kind::Bundle => self.bundle(&inner),
-            Kind::CompressedBundle => self.compressed_bundle(&inner, at),
-            Kind::Fatbinary => self.fatbinary(&inner),
+        let outcome = match kind {
+            Kind::OffloadBinary => self.offload_binary(node, location),
+            Kind::Bundle => self.bundle(node, location),
+            Kind::CompressedBundle => self.compressed_bundle(node, location),
+            Kind::Fatbinary => self.fatbinary(node, location),
         };
-        inner.piece.release();
+        // Its headers.
+        location.piece.release();
         outcome
     }
 
-    fn offload_binary(&mut self, location: &Location) -> Result<Outcome> {
+    fn offload_binary(&mut self, node: &Node, location: &Location) -> Result<Outcome> {
         let place = || location.place.clone();
         let head = Head::read(location.piece.bytes(), 0).with_context(place)?;
         let Some(packed) = head.packed else {
-            return self.plain_offload_binary(location);
+            return self.plain_offload_binary(node, location);
         };
-        let method = if packed.zstd {
-            Method::Zstd
-        } else {
-            Method::Zlib
-        };
-        let start = head.plain_start(location.piece.bytes()).unwrap_or_default();
-        let plain = inflate::offload_binary(
-            &location.piece.from(packed.at),
-            method,
-            start,
-            packed.plain_size,
-        )
-        .with_context(place)?;
-        if self.places.is_some() {
-            self.note_stream(location, &location.piece.from(packed.at), plain, packed.at)?;
+        if self.stays(node) {
             return Ok(Outcome::Same);
         }
-        let first = self.next;
-        match self.plain_offload_binary(&location.inside(plain.clone(), location.place.clone()))? {
+        let method = inflate::method_of(&packed);
+        let plain = inflate::offload_binary(&location.piece, &head, &packed).with_context(place)?;
+        match self.plain_offload_binary(node, &location.inflated(plain.clone()))? {
             Outcome::Gone => Ok(Outcome::Gone),
-            Outcome::Same if !self.packs_anew(first) => Ok(Outcome::Same),
+            Outcome::Same if !self.packs_anew(node) => Ok(Outcome::Same),
             Outcome::Same => {
                 let packed =
                     compress::offload_binary(&plain.into(), method, self.levels, self.spool)?;
@@ -121,15 +131,9 @@ impl Rewriter<'_> {
         }
     }
 
-    fn plain_offload_binary(&mut self, location: &Location) -> Result<Outcome> {
-        let images = offload_binary::read_all(location.piece.bytes())
-            .with_context(|| location.place.clone())?;
-        let images: Vec<Range<u64>> = images
-            .iter()
-            .map(|image| image.at..image.at + image.image.len() as u64)
-            .collect();
-        let slots = self.slots(location, images)?;
-        let Some(items) = items::<Entry<'_>>(&slots) else {
+    fn plain_offload_binary(&mut self, node: &Node, location: &Location) -> Result<Outcome> {
+        let entries = self.blocks(node, location)?;
+        let Some(items) = items::<Entry<'_>>(&entries) else {
             return Ok(Outcome::Same);
         };
         if items.is_empty() {
@@ -137,27 +141,22 @@ impl Rewriter<'_> {
         }
         let parts = offload_binary::compose(location.piece.bytes(), &items)
             .with_context(|| location.place.clone())?;
-        joined(&location.piece, parts, slots)
+        joined(&location.piece, parts, entries)
     }
 
-    fn bundle(&mut self, location: &Location) -> Result<Outcome> {
+    fn bundle(&mut self, node: &Node, location: &Location) -> Result<Outcome> {
         let place = || location.place.clone();
+        let entries = self.blocks(node, location)?;
+        let Some(items) = items::<NewObject<'_>>(&entries) else {
+            return Ok(Outcome::Same);
+        };
         let head = bundle::read_head(location.piece.bytes(), location.piece.size())
             .map_err(Malformed::or_io)
             .with_context(place)?;
-        let ranges = head.slots.iter().map(|slot| {
-            // The offset of an empty entry has no meaning.
-            let start = if slot.size == 0 { 0 } else { slot.offset };
-            start..start + slot.size
-        });
-        let slots = self.slots(location, ranges.collect())?;
-        let Some(items) = items::<NewObject<'_>>(&slots) else {
-            return Ok(Outcome::Same);
-        };
-        let ids = || head.slots.iter().map(|slot| slot.id.as_str());
-        self.note_emptied(&slots, ids(), &location.place);
+        let ids = head.slots.iter().map(|slot| slot.id.as_str());
+        self.note_emptied(&entries, ids, &location.place);
         let parts = bundle::compose(location.piece.bytes(), &items).with_context(place)?;
-        joined(&location.piece, parts, slots)
+        joined(&location.piece, parts, entries)
     }
 
     /// Notes that only the host's entries are left of a bundle.
@@ -175,23 +174,21 @@ impl Rewriter<'_> {
         }
     }
 
-    pub(super) fn text_bundle(&mut self, location: &Location, comment: &str) -> Result<Outcome> {
+    pub(super) fn text_bundle(&mut self, node: &Node, location: &Location) -> Result<Outcome> {
         let place = || location.place.clone();
-        let spans = bundle::text::scan(comment, location.piece.bytes())
-            .map_err(Malformed::or_io)
-            .with_context(place)?;
-        let slots = self.slots(
-            location,
-            spans
-                .iter()
-                .map(|span| span.start..span.start + span.size)
-                .collect(),
-        )?;
-        let Some(items) = items::<NewObject<'_>>(&slots) else {
+        let entries = self.blocks(node, location)?;
+        let Some(items) = items::<NewObject<'_>>(&entries) else {
             return Ok(Outcome::Same);
         };
+        let data = location.piece.bytes();
+        let ByteKind::TextBundle(comment) = byte_kind(data, !location.inside) else {
+            bail!("{}: not a text bundle", location.place);
+        };
+        let spans = bundle::text::scan(comment, data)
+            .map_err(Malformed::or_io)
+            .with_context(place)?;
         self.note_emptied(
-            &slots,
+            &entries,
             spans.iter().map(|span| span.id.as_str()),
             &location.place,
         );
@@ -200,44 +197,22 @@ impl Rewriter<'_> {
         if items.is_empty() && location.inside {
             return Ok(Outcome::Gone);
         }
-        let parts =
-            bundle::text::compose(comment, location.piece.bytes(), &items).with_context(place)?;
-        joined(&location.piece, parts, slots)
+        let parts = bundle::text::compose(comment, data, &items).with_context(place)?;
+        joined(&location.piece, parts, entries)
     }
 
-    /// The bundle that is compressed as a whole. `at` is where it is in what holds it. It is
-    /// inflated only if it changes.
-    fn compressed_bundle(&mut self, location: &Location, at: u64) -> Result<Outcome> {
+    /// Rebuilds a bundle that is compressed as a whole. It is inflated only if it changes.
+    fn compressed_bundle(&mut self, node: &Node, location: &Location) -> Result<Outcome> {
         let place = || location.place.clone();
-        let header = Header::read(location.piece.bytes(), 0).with_context(place)?;
-        if self.places.is_some() {
-            let plain = inflate::compressed_bundle(&location.piece.from(header.size), header)
-                .with_context(place)?;
-            self.note_stream(location, &location.piece.from(header.size), plain, 0)?;
+        let Some(contents) = node.children.first().filter(|_| !self.stays(node)) else {
             return Ok(Outcome::Same);
-        }
-        if let Some(offset) = location
-            .piece
-            .file_offset(0)
-            .filter(|_| self.levels.repack == Repack::No)
-        {
-            let is_it = |step: &Step| matches!(step, Step::Container { name: "compressed-bundle", offset: Some(start), within, .. } if *start == offset && *within == at);
-            let rest = self.images.get(self.next..).unwrap_or_default();
-            let count = rest
-                .iter()
-                .take_while(|image| image.path.iter().any(is_it))
-                .count();
-            if self.all_stay(count) {
-                self.next += count;
-                return Ok(Outcome::Same);
-            }
-        }
+        };
+        let header = Header::read(location.piece.bytes(), 0).with_context(place)?;
         let plain = inflate::compressed_bundle(&location.piece.from(header.size), header)
             .with_context(place)?;
-        let first = self.next;
-        match self.enter(&location.inside(plain.clone(), location.place.clone()))? {
+        match self.rebuild(contents, &location.inflated(plain.clone()))? {
             Outcome::Gone => Ok(Outcome::Gone),
-            Outcome::Same if !self.packs_anew(first) => Ok(Outcome::Same),
+            Outcome::Same if !self.packs_anew(node) => Ok(Outcome::Same),
             Outcome::Same => {
                 let sorted = if self.levels.sort {
                     compress::sorted(&plain).with_context(place)?
@@ -265,12 +240,16 @@ impl Rewriter<'_> {
         packed.into()
     }
 
-    /// Whether a container is compressed anew in which nothing changes. Its images are those from
-    /// `first` up to the next one.
-    fn packs_anew(&self, first: usize) -> bool {
+    /// Whether nothing in a compressed container changes, and nothing is compressed anew.
+    fn stays(&self, node: &Node) -> bool {
+        self.levels.repack == Repack::No && self.all_stay(node)
+    }
+
+    /// Whether a container is compressed anew in which no image changes.
+    fn packs_anew(&self, node: &Node) -> bool {
         let images = self
             .images
-            .get(first..self.next)
+            .get(node.images.clone())
             .unwrap_or_default()
             .iter()
             .filter(|image| image.is_device());
@@ -285,24 +264,178 @@ impl Rewriter<'_> {
         }
     }
 
-    /// What becomes of the images of a container, in their order.
-    fn slots(&mut self, location: &Location, ranges: Vec<Range<u64>>) -> Result<Vec<Block>> {
-        let mut slots = Vec::new();
-        for old in ranges {
-            let piece = location
-                .piece
-                .slice(old.start, old.end.saturating_sub(old.start));
-            let inner = location.inside(
-                piece.with_context(|| format!("{}: past the end", location.place))?,
-                location.place.clone(),
-            );
-            slots.push(Block {
-                outcome: self.enter(&inner)?,
-                old,
-            });
+    /// Rebuilds a fatbinary. Entries stay to the byte, go, or get other code, which is compressed as
+    /// that of the old entry was. Without entries it stays a fatbinary: what registers it has
+    /// something to register.
+    fn fatbinary(&mut self, node: &Node, location: &Location) -> Result<Outcome> {
+        let place = || location.place.clone();
+        let read = fatbin::read_all(location.piece.bytes()).with_context(place)?;
+        let entries: Vec<&fatbin::Entry<'_>> = read.iter().flat_map(|one| &one.entries).collect();
+        ensure!(
+            entries.len() == node.children.len(),
+            "{}: the file has changed",
+            location.place
+        );
+        let (mut items, mut new) = (Vec::new(), Vec::new());
+        for (number, (entry, child)) in entries.iter().zip(&node.children).enumerate() {
+            let entry_location = location.entry(child)?;
+            match self.fatbinary_entry(entry, child, &entry_location)? {
+                EntryOutcome::Gone => continue,
+                EntryOutcome::Same => {
+                    items.push(Item::Old(number));
+                    new.push(Rope::default());
+                }
+                EntryOutcome::Code(code, bytes) => {
+                    items.push(Item::Changed {
+                        entry: number,
+                        size: code,
+                    });
+                    new.push(bytes);
+                }
+            }
         }
-        Ok(slots)
+        let is_same = |item: &Item<fatbin::NewEntry<'_>, Code>| matches!(item, Item::Old(_));
+        if items.len() == entries.len() && items.iter().all(is_same) {
+            return Ok(Outcome::Same);
+        }
+        if items.is_empty() && !entries.is_empty() {
+            self.emptied.push(location.place.clone());
+        }
+        let parts = fatbin::compose(location.piece.bytes(), &items).with_context(place)?;
+        let bytes = Rope::of_parts(&location.piece, parts, new).with_context(place)?;
+        Ok(bytes.into())
     }
+
+    fn fatbinary_entry(
+        &mut self,
+        entry: &fatbin::Entry<'_>,
+        node: &Node,
+        location: &Location,
+    ) -> Result<EntryOutcome> {
+        let place = || location.place.clone();
+        let level = self.levels.level.unwrap_or(FATBINARY_LEVEL);
+        match self.entry_verdict(node, location)? {
+            Verdict::Drop => Ok(EntryOutcome::Gone),
+            Verdict::Replace(_) if entry.kind == fatbin::Kind::LtoIr => {
+                bail!(
+                    "{}: cannot replace LTO IR: only NVIDIA's tools can write its format",
+                    location.place
+                )
+            }
+            Verdict::Replace(code) => {
+                let (code, bytes) = packed(code, entry, level, self.spool).with_context(place)?;
+                Ok(EntryOutcome::Code(code, bytes))
+            }
+            Verdict::Keep if self.levels.repack != Repack::All || entry.method.is_none() => {
+                Ok(EntryOutcome::Same)
+            }
+            Verdict::Keep => {
+                let is_lz4 = entry.method == Some(fatbin::Method::Lz4);
+                self.recompressed.all += 1;
+                self.recompressed.lz4 += u64::from(is_lz4);
+                if is_lz4 || entry.kind == fatbin::Kind::LtoIr {
+                    return Ok(EntryOutcome::Same);
+                }
+                let plain = inflate::fatbinary_entry(
+                    &location.piece,
+                    fatbin::Method::Zstd,
+                    entry.plain_size,
+                )
+                .with_context(place)?;
+                let (code, bytes) = packed(&plain, entry, level, self.spool).with_context(place)?;
+                if self.levels.only_smaller && bytes.size() >= entry.stored.len() as u64 {
+                    return Ok(EntryOutcome::Same);
+                }
+                self.recompressed.smaller += 1;
+                Ok(EntryOutcome::Code(code, bytes))
+            }
+        }
+    }
+}
+
+impl<'a> Rewriter<'a> {
+    /// The verdict of the image in an entry of a fatbinary.
+    fn entry_verdict(&self, entry: &Node, location: &Location) -> Result<&'a Verdict> {
+        match entry.children.first() {
+            Some(image) if matches!(image.kind, NodeKind::Image) => self.verdict(image, location),
+            _ => self
+                .fixed(entry, location, "an entry of a fatbinary")
+                .map(|_| &Verdict::Keep),
+        }
+    }
+}
+
+/// An entry of a fatbinary after the edit.
+enum EntryOutcome {
+    Same,
+    Gone,
+    /// Other code, with its bytes as they are stored.
+    Code(Code, Rope),
+}
+
+/// Puts the containers of `piece` together, each at its alignment, which is at most `align`. Those
+/// at which `is_fixed` points stay where they are.
+///
+/// # Errors
+/// One that has to stay where it is has no room there.
+pub(super) fn lay_out(
+    piece: &FileSlice,
+    blocks: Vec<Block>,
+    align: u64,
+    is_fixed: impl Fn(&Range<u64>) -> bool,
+) -> Result<Changed> {
+    let mut bytes = Rope::default();
+    let mut moved = Vec::new();
+    let old_end = blocks.last().map_or(0, |block| block.old.end);
+    let old_size = piece.size();
+    for Block { old, outcome } in blocks {
+        let (new, inner) = match outcome {
+            Outcome::Gone => continue,
+            Outcome::Same => (
+                piece
+                    .slice(old.start, old.end - old.start)
+                    .map(Rope::from)
+                    .unwrap_or_default(),
+                Vec::new(),
+            ),
+            Outcome::New(Changed { bytes, moved }) => (bytes, moved),
+        };
+        let own = if old.start == 0 {
+            align
+        } else {
+            1 << old.start.trailing_zeros().min(62)
+        };
+        let start = if is_fixed(&old) {
+            old.start
+        } else {
+            bytes.size().next_multiple_of(own.min(align).max(1))
+        };
+        if start < bytes.size() {
+            bail!(
+                "the container at {:#x} cannot move, but the containers before it have become larger",
+                old.start
+            );
+        }
+        bytes.pad_to(start);
+        let size = new.size();
+        bytes.append(new);
+        moved.extend(
+            inner
+                .into_iter()
+                .map(|moved| moved.within(old.start, start)),
+        );
+        moved.push(Moved {
+            new: start..start + size,
+            old,
+        });
+    }
+    // Linkers end such sections at a multiple of the containers' alignment; what was there behind
+    // the last one stays.
+    if old_size > old_end && bytes.size() > 0 {
+        let padded = bytes.size().saturating_add(old_size - old_end);
+        bytes.pad_to(padded.min(bytes.size().next_multiple_of(align.max(1))));
+    }
+    Ok(Changed { bytes, moved })
 }
 
 /// The container that is assembled from `parts` of `piece`, in which `slots` are the images.
@@ -354,4 +487,43 @@ fn joined(piece: &FileSlice, parts: Vec<Part>, slots: Vec<Block>) -> Result<Outc
     }
     let bytes = Rope::of_parts(piece, parts, new)?;
     Ok(Outcome::New(Changed { bytes, moved }))
+}
+
+/// The code `plain`, stored as that of `entry` is.
+fn packed(
+    plain: &FileSlice,
+    entry: &fatbin::Entry<'_>,
+    level: i32,
+    spool: &mut Spool,
+) -> Result<(Code, Rope)> {
+    let mut rope = Rope::from(plain.clone());
+    // The text of PTX ends with a zero, which extracted text does not have.
+    if entry.kind == fatbin::Kind::Ptx && plain.bytes().last() != Some(&0) {
+        rope.push_zeros(1);
+    }
+    let plain_size = rope.size();
+    let Some(method) = entry.method else {
+        return Ok((Code::plain(plain_size), rope));
+    };
+    let bytes = match method {
+        fatbin::Method::Lz4 => Rope::from(fatbin::lz4(&rope.read()?)),
+        fatbin::Method::Zstd => spool
+            .add(|file| {
+                let mut encoder = zstd::stream::write::Encoder::new(&mut *file, level)?;
+                encoder.set_pledged_src_size(Some(plain_size))?;
+                encoder.include_contentsize(true)?;
+                rope.write_to(&mut encoder)?;
+                encoder.finish()?.flush()?;
+                Ok(())
+            })?
+            .into(),
+    };
+    Ok((
+        Code {
+            method: Some(method),
+            stored: bytes.size(),
+            plain_size,
+        },
+        bytes,
+    ))
 }

@@ -1,26 +1,34 @@
-//! Where the images of a file are, for who takes the file apart: which bytes of it are an image,
-//! and which are a compressed stream with images in it.
+//! The ranges of the images of a file, for the commands that take a file apart: which bytes of it
+//! are an image, and which are a compressed stream with images in it.
 
 use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use object::FileKind;
 
-use super::rewriter::{Location, Rewriter};
-use super::{Levels, Verdict};
+use super::objects::{are_registered, are_rows};
+use super::rewriter::Location;
+use crate::contents::inflate;
+use crate::contents::objects::SectionForm;
 use crate::contents::report::FileReport;
-use crate::io::file_slice::{FileSlice, Spool};
+use crate::contents::tree::{Node, NodeKind};
+use crate::formats::compressed::Header;
+use crate::formats::containers::Kind;
+use crate::formats::magic;
+use crate::formats::offload_binary::Head;
+use crate::io::file_slice::FileSlice;
 
 /// A part of a file that is device code.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Which bytes of the file it has.
+    /// Its range in the file.
     pub range: Range<u64>,
-    /// What they are.
+    /// The code in it.
     pub holds: Held,
 }
 
-/// What is at a place.
+/// The code at a place.
 #[derive(Debug)]
 pub(crate) enum Held {
     /// The image with this number, as it is stored.
@@ -29,10 +37,10 @@ pub(crate) enum Held {
     Stream(Stream),
 }
 
-/// Something compressed that holds images.
+/// Compressed data that holds images.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// What is in it.
+    /// The decompressed data.
     pub plain: FileSlice,
     /// Where the images are in that.
     pub places: Vec<Place>,
@@ -43,94 +51,156 @@ pub(crate) struct Stream {
 ///
 /// # Errors
 /// The file is damaged.
-pub(crate) fn places(
-    (path, piece): (&Path, &FileSlice),
-    report: &FileReport,
-    spool: &mut Spool,
-) -> Result<Vec<Place>> {
-    let verdicts = vec![Verdict::Keep; report.images.len()];
-    let mut rewriter = Rewriter::new(report, &verdicts, Levels::default(), spool)?;
-    rewriter.places = Some(Places {
+pub(crate) fn places(path: &Path, piece: &FileSlice, report: &FileReport) -> Result<Vec<Place>> {
+    if let Some(error) = report.errors.first() {
+        bail!("{error}");
+    }
+    let Some(tree) = &report.tree else {
+        return Ok(Vec::new());
+    };
+    let mut places = Places {
         base: piece.file_offset(0).unwrap_or_default(),
         found: Vec::new(),
-    });
-    rewriter.file(path, piece)?;
-    let mut found = rewriter
-        .places
-        .map(|places| places.found)
-        .unwrap_or_default();
-    found.sort_by_key(|place| place.range.start);
-    if found
-        .windows(2)
-        .any(|pair| matches!(pair, [one, next] if one.range.end > next.range.start))
-    {
+    };
+    places.add(tree, &Location::of(path, piece))?;
+    places.found.sort_by_key(|place| place.range.start);
+    let overlaps = |pair: &[Place]| matches!(pair, [one, next] if one.range.end > next.range.start);
+    if places.found.windows(2).any(overlaps) {
         bail!("{}: images overlap", path.display());
     }
-    Ok(found)
+    Ok(places.found)
 }
 
-/// What has been found so far.
-pub(super) struct Places {
-    /// Where what is gone through begins, as pieces tell their offsets.
+/// The places that have been found so far.
+struct Places {
+    /// The offset of the file, or of the decompressed data, as [`FileSlice::file_offset`] counts.
     base: u64,
     found: Vec<Place>,
 }
 
 impl Places {
-    fn push(&mut self, piece: &FileSlice, holds: Held) {
-        let Some(start) = piece
-            .file_offset(0)
-            .and_then(|at| at.checked_sub(self.base))
-        else {
-            return;
+    /// Adds the images in `node`, whose bytes are at `location`.
+    fn add(&mut self, node: &Node, location: &Location) -> Result<()> {
+        match &node.kind {
+            NodeKind::Image | NodeKind::ZstdFrame | NodeKind::FatbinaryEntry => {
+                self.push(&location.piece, Held::Image(node.images.start));
+                Ok(())
+            }
+            NodeKind::Archive if location.inside => {
+                self.push(&location.piece, Held::Image(node.images.start));
+                Ok(())
+            }
+            NodeKind::Archive if location.piece.bytes().starts_with(&magic::THIN_ARCHIVE) => Ok(()),
+            NodeKind::Archive | NodeKind::Member(_) => {
+                for child in &node.children {
+                    self.add(child, &location.child(child)?)?;
+                }
+                Ok(())
+            }
+            NodeKind::Row | NodeKind::TextBundle => self.add_entries(node, location),
+            NodeKind::Container(kind) => self.add_container(*kind, node, location),
+            NodeKind::HostFile(
+                FileKind::Elf32 | FileKind::Elf64 | FileKind::Coff | FileKind::CoffBig,
+            ) => self.add_host_file(node, location),
+            NodeKind::HostFile(_)
+            | NodeKind::HostBitcode
+            | NodeKind::Zip
+            | NodeKind::Tar
+            | NodeKind::Compressed
+            | NodeKind::Section(_)
+            | NodeKind::Data => Ok(()),
+        }
+    }
+
+    fn add_entries(&mut self, node: &Node, location: &Location) -> Result<()> {
+        for child in &node.children {
+            self.add(child, &location.entry(child)?)?;
+        }
+        Ok(())
+    }
+
+    fn add_container(&mut self, kind: Kind, node: &Node, location: &Location) -> Result<()> {
+        let place = || location.place.clone();
+        match kind {
+            Kind::Bundle | Kind::Fatbinary => self.add_entries(node, location),
+            Kind::OffloadBinary => {
+                let head = Head::read(location.piece.bytes(), 0).with_context(place)?;
+                let Some(packed) = head.packed else {
+                    return self.add_entries(node, location);
+                };
+                let whole = inflate::offload_binary(&location.piece, &head, &packed)
+                    .with_context(place)?
+                    .as_file();
+                let stream = location.piece.from(packed.at);
+                self.add_stream(&stream, whole.from(packed.at), |inner| {
+                    inner.add_entries(node, &location.inflated(whole))
+                })
+            }
+            Kind::CompressedBundle => {
+                let Some(contents) = node.children.first() else {
+                    return Ok(());
+                };
+                let header = Header::read(location.piece.bytes(), 0).with_context(place)?;
+                let stream = location.piece.from(header.size);
+                let plain = inflate::compressed_bundle(&stream, header)
+                    .with_context(place)?
+                    .as_file();
+                self.add_stream(&stream, plain.clone(), |inner| {
+                    inner.add(contents, &location.inflated(plain))
+                })
+            }
+        }
+    }
+
+    /// Adds the compressed `stream`, which holds `plain`, with the images that `add` finds in that.
+    fn add_stream(
+        &mut self,
+        stream: &FileSlice,
+        plain: FileSlice,
+        add: impl FnOnce(&mut Places) -> Result<()>,
+    ) -> Result<()> {
+        let mut inner = Places {
+            base: plain.file_offset(0).context("a stream outside of a file")?,
+            found: Vec::new(),
         };
-        if piece.size() > 0 {
+        add(&mut inner)?;
+        let places = inner.found;
+        self.push(stream, Held::Stream(Stream { plain, places }));
+        Ok(())
+    }
+
+    fn add_host_file(&mut self, node: &Node, location: &Location) -> Result<()> {
+        let mut others = Vec::new();
+        for child in &node.children {
+            match &child.kind {
+                NodeKind::Section(section) => {
+                    let inner = location.entry(child)?;
+                    let is_bare = section.form(inner.piece.bytes()) == SectionForm::BareImages;
+                    if !is_bare || are_registered(location, section, child)? {
+                        self.add_entries(child, &inner)?;
+                    }
+                }
+                NodeKind::Data => {}
+                _ => others.push(child),
+            }
+        }
+        if !others.is_empty() && are_rows(location, &others)? {
+            for image in others {
+                self.add(image, &location.entry(image)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, piece: &FileSlice, holds: Held) {
+        let start = piece
+            .file_offset(0)
+            .and_then(|at| at.checked_sub(self.base));
+        if let Some(start) = start.filter(|_| piece.size() > 0) {
             self.found.push(Place {
                 range: start..start + piece.size(),
                 holds,
             });
         }
-    }
-}
-
-impl Rewriter<'_> {
-    /// Notes where the image is that was met last, if that is wanted.
-    pub(super) fn note_image(&mut self, piece: &FileSlice, number: usize) {
-        if let Some(places) = &mut self.places {
-            places.push(piece, Held::Image(number));
-        }
-    }
-
-    /// Goes into `whole`, which is what comes out of the container at `location` when `stream` is
-    /// inflated; before `from` it has what is not compressed. Notes where the stream is, and the
-    /// images in it.
-    pub(super) fn note_stream(
-        &mut self,
-        location: &Location,
-        stream: &FileSlice,
-        whole: FileSlice,
-        from: u64,
-    ) -> Result<()> {
-        let whole = whole.as_file();
-        let plain = whole.from(from);
-        let base = plain.file_offset(0).context("a stream outside of a file")?;
-        let outer = self.places.replace(Places {
-            base,
-            found: Vec::new(),
-        });
-        self.enter(&location.inside(whole, location.place.clone()))?;
-        let inner = std::mem::replace(&mut self.places, outer)
-            .map(|places| places.found)
-            .unwrap_or_default();
-        if let Some(places) = &mut self.places {
-            places.push(
-                stream,
-                Held::Stream(Stream {
-                    plain,
-                    places: inner,
-                }),
-            );
-        }
-        Ok(())
     }
 }

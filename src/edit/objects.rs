@@ -1,28 +1,29 @@
-//! ELF and COFF objects, programs and shared libraries: sections of device code are rewritten. In
-//! finished files, what points to images and containers is made right (`pointers`), and the bytes
-//! that are no longer needed are taken out ([`crate::io::resize`]).
+//! Rebuilds objects, programs and shared libraries (ELF and COFF): sections of device code get new
+//! contents. In finished files, pointers to images and containers are updated (`pointers`), and
+//! bytes that are no longer needed are removed ([`crate::io::resize`]).
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use anyhow::{Context, Result, bail};
 use object::elf;
 
-use super::blocks::{Block, lay_out};
-use super::embedded_images::Divided;
+use super::containers::{Block, lay_out};
 use super::pointers::{self, NewSection};
 use super::rewriter::{Location, Rewriter};
 use super::{Changed, Fixed, Outcome};
-use crate::contents::objects::{DeviceSection, Holds, device_sections};
-use crate::contents::report::Step;
-use crate::formats::containers::Kind;
+use crate::contents::objects::{DeviceSection, Holds, SectionForm, device_sections};
+use crate::contents::tree::{Node, NodeKind};
 use crate::formats::elf::edit;
 use crate::formats::elf::edit::{Edit, SectionView};
 use crate::formats::elf::raw::FileHeader;
+use crate::formats::offload_sections;
 use crate::io::file_slice::FileSlice;
-use crate::io::resize::{Patch, Replacement, resize, resize_coff, resize_with};
+use crate::io::resize::{Patch, Replacement, divide, resize, resize_coff, resize_with};
 use crate::io::rope::Rope;
 use crate::registration::read::{self, Registered};
+
+/// No linker aligns images to more than this: fewer zeros belong to the data on both sides of them.
+const LARGEST_GAP: u64 = 4096;
 
 /// A section whose containers have changed.
 struct ChangedSection {
@@ -30,12 +31,21 @@ struct ChangedSection {
     blocks: Vec<Block>,
 }
 
+/// A section that is one image, which has changed.
+struct WholeSection {
+    section: DeviceSection,
+    /// The programming models of the image.
+    kinds: Vec<String>,
+    /// The new contents; none if the section goes.
+    contents: Option<Rope>,
+}
+
 /// What has changed in an object.
 #[derive(Default)]
 struct Changes {
     sections: Vec<ChangedSection>,
-    /// Sections that are one image each: with other contents, or none where they go.
-    whole: Vec<(DeviceSection, Option<Rope>)>,
+    /// Sections that are one image each.
+    whole: Vec<WholeSection>,
     /// Whether anything is left of all that was there.
     any_left: bool,
 }
@@ -55,7 +65,7 @@ impl Changes {
         for section in self.sections.iter_mut().map(|changed| &mut changed.section) {
             section.index = number(section)?;
         }
-        for section in self.whole.iter_mut().map(|(section, _)| section) {
+        for section in self.whole.iter_mut().map(|whole| &mut whole.section) {
             section.index = number(section)?;
         }
         let mut sections = divided.sections;
@@ -70,28 +80,36 @@ impl Changes {
     }
 }
 
+/// A program whose images have sections of their own.
+pub(super) struct Divided {
+    pub(super) piece: FileSlice,
+    /// Its sections of device code.
+    pub(super) sections: Vec<DeviceSection>,
+    /// Those that it did not have, by their offsets, and what becomes of the images in them.
+    pub(super) new: Vec<(u64, Vec<Block>)>,
+}
+
 impl Rewriter<'_> {
-    /// What becomes of an ELF file or COFF object for the host.
-    pub(super) fn host_file(&mut self, location: &Location) -> Result<Outcome> {
-        let data = location.piece.bytes();
-        let mut changes = Changes::default();
-        for section in device_sections(data, &location.place)? {
-            let place = format!("{}: {}", location.place, section.name);
-            let piece = location.piece.slice(section.offset, section.size);
-            let inner = location.inside(
-                piece.with_context(|| format!("{place}: past the end of the file"))?,
-                place,
-            );
-            if inner.piece.size() > 0 {
-                self.section(location, &inner, section, &mut changes)?;
+    /// Rebuilds an ELF file or COFF object for the host.
+    pub(super) fn host_file(&mut self, node: &Node, location: &Location) -> Result<Outcome> {
+        let outcome = self.with_sections(node, location)?;
+        for data in &node.children {
+            if let NodeKind::Data = data.kind {
+                self.in_data(data, location)?;
             }
         }
-        // Old wrappers put images into variables of other sections.
-        if let Some(divided) = self.amid_other_data(location)? {
-            let file = Location {
-                piece: divided.piece.clone(),
-                ..location.clone()
-            };
+        Ok(outcome)
+    }
+
+    fn with_sections(&mut self, node: &Node, location: &Location) -> Result<Outcome> {
+        let mut changes = Changes::default();
+        for child in &node.children {
+            if let NodeKind::Section(section) = &child.kind {
+                self.section(location, child, section, &mut changes)?;
+            }
+        }
+        if let Some(divided) = self.amid_other_data(node, location)? {
+            let file = location.inflated(divided.piece.clone());
             return self.program(
                 &file,
                 changes
@@ -102,6 +120,7 @@ impl Rewriter<'_> {
         if changes.sections.is_empty() && changes.whole.is_empty() {
             return Ok(Outcome::Same);
         }
+        let data = location.piece.bytes();
         if !data.starts_with(&elf::ELFMAG) {
             return self.object(location, changes);
         }
@@ -113,91 +132,107 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Takes up what becomes of the section at `location` of the file at `host`.
+    /// Rebuilds the section `node` of the file at `host`, and adds the result to `changes`.
     fn section(
         &mut self,
         host: &Location,
-        location: &Location,
-        section: DeviceSection,
+        node: &Node,
+        section: &DeviceSection,
         changes: &mut Changes,
     ) -> Result<()> {
-        if matches!(section.holds, Holds::Entry(_) | Holds::Image(_)) {
-            match self.enter(location)? {
-                Outcome::Same => changes.any_left = true,
-                Outcome::Gone => changes.whole.push((section, None)),
-                Outcome::New(new) => {
+        let location = host.entry(node)?;
+        let blocks = match section.form(location.piece.bytes()) {
+            SectionForm::OneImage => {
+                let Some(image) = node.children.first() else {
                     changes.any_left = true;
-                    changes.whole.push((section, Some(new.bytes)));
+                    return Ok(());
+                };
+                let contents = match self.rebuild(image, &location)? {
+                    Outcome::Same => {
+                        changes.any_left = true;
+                        return Ok(());
+                    }
+                    Outcome::Gone => None,
+                    Outcome::New(new) => Some(new.bytes),
+                };
+                changes.any_left |= contents.is_some();
+                changes.whole.push(WholeSection {
+                    section: section.clone(),
+                    kinds: self.kinds(node),
+                    contents,
+                });
+                return Ok(());
+            }
+            SectionForm::BareImages => {
+                changes.any_left = true;
+                if self.all_stay(node) {
+                    return Ok(());
                 }
+                if !are_registered(host, section, node)? {
+                    self.fixed(node, &location, "a section without containers")?;
+                    return Ok(());
+                }
+                self.blocks(node, &location)?
             }
-            return Ok(());
-        }
-        if matches!(section.holds, Holds::Images(_)) && Kind::of(location.piece.bytes()).is_none() {
-            changes.any_left = true;
-            match self.bare(host, location, &section)? {
-                Some(blocks) if blocks.iter().all(Block::is_same) => {}
-                Some(blocks) => changes.sections.push(ChangedSection { section, blocks }),
-                None => drop(self.pinned(location, "a section without containers")?),
+            SectionForm::Containers => {
+                let blocks = self.blocks(node, &location)?;
+                changes.any_left |= !blocks.iter().all(Block::is_gone);
+                blocks
             }
-            return Ok(());
-        }
-        let blocks = self.blocks(location)?;
-        changes.any_left |= blocks
-            .iter()
-            .any(|block| !matches!(block.outcome, Outcome::Gone));
+        };
         if !blocks.iter().all(Block::is_same) {
-            changes.sections.push(ChangedSection { section, blocks });
+            changes.sections.push(ChangedSection {
+                section: section.clone(),
+                blocks,
+            });
         }
         Ok(())
     }
 
-    /// The programming models of the images in a section.
-    fn kinds_in(&self, location: &Location, section: &DeviceSection) -> Vec<String> {
-        let is_it = |step: &Step| matches!(step, Step::Section { offset, .. } if *offset == location.piece.file_offset(section.offset));
-        let here = self
-            .images
+    /// Rebuilds the images of a program that are among other data, as `clang-offload-wrapper` of
+    /// LLVM 15 and earlier puts them there. OpenMP's descriptors say which bytes they are. If one
+    /// changes, they get sections of their own. `None` if all stay.
+    fn amid_other_data(&mut self, node: &Node, location: &Location) -> Result<Option<Divided>> {
+        let images: Vec<&Node> = node
+            .children
             .iter()
-            .filter(|image| image.path.iter().any(is_it));
-        let kinds: BTreeSet<&String> = here.flat_map(|image| &image.kinds).collect();
-        kinds.into_iter().cloned().collect()
-    }
-
-    /// The images of a section without containers, as OpenMP's and SYCL's descriptors of a program
-    /// know them; none where they do not.
-    fn bare(
-        &mut self,
-        host: &Location,
-        location: &Location,
-        section: &DeviceSection,
-    ) -> Result<Option<Vec<Block>>> {
-        let rest = self.images.get(self.next..).unwrap_or_default();
-        let base = location.piece.file_offset(0);
-        let within =
-            |offset: Option<u64>| offset.zip(base).and_then(|(at, base)| at.checked_sub(base));
-        let here = rest
-            .iter()
-            .map_while(|image| within(image.offset).filter(|at| *at < section.size));
-        let starts: Vec<u64> = here.collect();
-        if self.all_stay(starts.len()) && self.places.is_none() {
+            .filter(|child| !matches!(child.kind, NodeKind::Section(_) | NodeKind::Data))
+            .collect();
+        if images.iter().all(|image| self.all_stay(image)) {
             return Ok(None);
         }
-        let registered = read::read(host.piece.bytes()).with_context(|| host.place.clone())?;
-        let ranges = rows_within(&registered, section);
-        if !registered.linked || !ranges.iter().map(|range| range.start).eq(starts) {
+        if !are_rows(location, &images)? {
+            for image in images {
+                self.fixed(image, location, "a section with other data")?;
+            }
             return Ok(None);
         }
         let mut blocks = Vec::new();
-        for old in ranges {
-            let piece = location
-                .piece
-                .slice(old.start, old.end - old.start)
-                .with_context(|| location.place.clone())?;
+        for image in images {
+            let inner = location.entry(image)?;
             blocks.push(Block {
-                outcome: self.enter(&location.inside(piece, location.place.clone()))?,
-                old,
+                old: image.range.clone(),
+                outcome: self.rebuild(image, &inner)?,
             });
         }
-        Ok(Some(blocks))
+        blocks.sort_by_key(|block| block.old.start);
+        let groups = groups(&location.piece, blocks);
+        let ranges: Vec<Range<u64>> = groups.iter().map(|group| range_of(group)).collect();
+        let rope = divide(&location.piece, &ranges, offload_sections::NAME)
+            .with_context(|| location.place.clone())?;
+        let piece = rope.into_piece(self.spool)?;
+        let sections = device_sections(piece.bytes(), &location.place)?;
+        let new = groups.into_iter().zip(ranges).map(|(mut blocks, range)| {
+            for block in &mut blocks {
+                block.old = block.old.start - range.start..block.old.end - range.start;
+            }
+            (range.start, blocks)
+        });
+        Ok(Some(Divided {
+            sections,
+            new: new.collect(),
+            piece,
+        }))
     }
 
     /// An object that is linked later. Linkers take its images by their section; those that it
@@ -229,13 +264,13 @@ impl Rewriter<'_> {
             });
         }
         let mut gone = Vec::new();
-        for (section, new) in changes.whole {
-            match new {
+        for whole in changes.whole {
+            match whole.contents {
                 Some(contents) => replacements.push(Replacement {
-                    section: section.index,
+                    section: whole.section.index,
                     contents,
                 }),
-                None => gone.push(section),
+                None => gone.push(whole.section),
             }
         }
         let place = || location.place.clone();
@@ -266,10 +301,14 @@ impl Rewriter<'_> {
         let registered = read::read(data).with_context(place)?;
         let targets = targets(&registered);
         let (mut new, mut movable) = (Vec::new(), Vec::new());
-        for (section, contents) in changes.whole {
+        for WholeSection {
+            section,
+            kinds,
+            contents,
+        } in changes.whole
+        {
             // LLVM 14's compiler has put it there for linkers. No code knows it, so it can go.
             let Holds::Image(_) = section.holds else {
-                let kinds = self.kinds_in(location, &section);
                 let why = format!(
                     "they are in the section {} of a finished program",
                     section.name
@@ -344,6 +383,29 @@ impl Rewriter<'_> {
     }
 }
 
+/// Whether the descriptors of the program at `host` name exactly the images in `section`.
+pub(super) fn are_registered(
+    host: &Location,
+    section: &DeviceSection,
+    node: &Node,
+) -> Result<bool> {
+    let registered = read::read(host.piece.bytes()).with_context(|| host.place.clone())?;
+    let images = node.children.iter().map(|image| image.range.clone());
+    Ok(registered.linked && rows_within(&registered, section).into_iter().eq(images))
+}
+
+/// Whether OpenMP's descriptors of the program at `host` name these images, its children.
+pub(super) fn are_rows(host: &Location, images: &[&Node]) -> Result<bool> {
+    let registered = read::read(host.piece.bytes()).with_context(|| host.place.clone())?;
+    let rows: Vec<Range<u64>> = registered
+        .descriptors
+        .iter()
+        .flat_map(|descriptor| &descriptor.images)
+        .map(|row| row.start..row.end)
+        .collect();
+    Ok(registered.linked && images.iter().all(|image| rows.contains(&image.range)))
+}
+
 /// Where in a section the images are that the descriptors of OpenMP and SYCL name, in order.
 fn rows_within(registered: &Registered, section: &DeviceSection) -> Vec<Range<u64>> {
     let openmp = registered
@@ -376,7 +438,7 @@ fn section_piece(location: &Location, section: &DeviceSection) -> Result<FileSli
 }
 
 /// The offsets in the file to which what registers images points.
-pub(super) fn targets(registered: &Registered) -> Vec<u64> {
+pub(in crate::edit) fn targets(registered: &Registered) -> Vec<u64> {
     let rows = registered
         .descriptors
         .iter()
@@ -407,4 +469,32 @@ fn without(piece: &FileSlice, gone: &[DeviceSection]) -> Result<Rope> {
         edit::plan(piece.bytes(), &edit)?,
         [],
     )?)
+}
+
+/// The bytes that a group of images has.
+fn range_of(blocks: &[Block]) -> Range<u64> {
+    let start = blocks.first().map_or(0, |block| block.old.start);
+    start..blocks.last().map_or(start, |block| block.old.end)
+}
+
+/// The images, those together that have nothing but zeros between them.
+fn groups(piece: &FileSlice, blocks: Vec<Block>) -> Vec<Vec<Block>> {
+    let mut groups: Vec<Vec<Block>> = Vec::new();
+    for block in blocks {
+        let end = groups
+            .last()
+            .and_then(|group| group.last())
+            .map(|last| last.old.end);
+        let gap = end
+            .and_then(|end| Some((end, block.old.start.checked_sub(end)?)))
+            .filter(|(_, size)| *size < LARGEST_GAP);
+        let is_free = gap
+            .and_then(|(end, size)| piece.slice(end, size))
+            .is_some_and(|gap| gap.bytes().iter().all(|byte| *byte == 0));
+        match groups.last_mut().filter(|_| is_free) {
+            Some(group) => group.push(block),
+            None => groups.push(vec![block]),
+        }
+    }
+    groups
 }

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -269,6 +269,15 @@ impl FileSlice {
     pub fn file_offset(&self, within: u64) -> Option<u64> {
         let (_, at) = self.source.as_ref().filter(|_| !self.made)?;
         at.checked_add(within)
+    }
+
+    /// The range of these bytes in `outer`. Returns `None` if they are not part of it, for example
+    /// because they were inflated.
+    pub fn range_in(&self, outer: &FileSlice) -> Option<Range<u64>> {
+        let (bytes, around) = (self.bytes().as_ptr_range(), outer.bytes().as_ptr_range());
+        let start = bytes.start.addr().checked_sub(around.start.addr())?;
+        let end = bytes.end.addr().checked_sub(around.start.addr())?;
+        (bytes.end <= around.end).then_some(start as u64..end as u64)
     }
 
     /// Whether both are the same part of the same file.

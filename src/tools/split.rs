@@ -155,7 +155,7 @@ impl<'s> Builder<'s> {
         spool: &'s mut Spool,
         reached: &Reached,
     ) -> Result<Builder<'s>> {
-        let chunks = chunks::of(path, piece, session, spool)?;
+        let chunks = chunks::of(path, piece, session)?;
         let mut builder = Builder {
             spool,
             keep_original,

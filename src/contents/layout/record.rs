@@ -112,14 +112,8 @@ impl Layout {
     /// Where `piece` is in the space of `spot`, as a range; none where it is not in it (it was
     /// inflated, or is another file).
     fn range(&self, spot: LayoutPosition, piece: &FileSlice) -> Option<(u64, u64)> {
-        let space = self.spaces.get(spot.space)?.piece.bytes();
-        let start = piece
-            .bytes()
-            .as_ptr()
-            .addr()
-            .checked_sub(space.as_ptr().addr())?;
-        let end = start.checked_add(piece.bytes().len())?;
-        (end <= space.len()).then_some((start as u64, end as u64))
+        let range = piece.range_in(&self.spaces.get(spot.space)?.piece)?;
+        Some((range.start, range.end))
     }
 
     /// `cursor` in a new space.

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::images::MergedUnit;
 use super::lockstep::{Build, Locations, Shape};
-use crate::contents::report::{Image, Step};
+use crate::contents::tree::Node;
 use crate::edit::{Changed, Outcome};
 use crate::formats::archive::resize::plan;
 use crate::io::file_slice::Spool;
@@ -32,7 +32,7 @@ pub(crate) fn join(
 ) -> Result<Option<Rope>> {
     let locations = Locations::of(builds);
     let mut joiner = Joiner {
-        shelves: shelves(builds, units),
+        fates: fates(builds.len(), units),
         placed: HashSet::new(),
         spool,
     };
@@ -57,25 +57,11 @@ enum Fate {
     Also,
 }
 
-/// The images of a build.
-#[derive(Default)]
-struct BuildImages {
-    /// By their numbers. What runtimes do not see has none: the host's entries of bundles.
-    fates: HashMap<usize, Fate>,
-    /// Their numbers, with how deep they are, by the offset in the file of the outermost container
-    /// that they are in.
-    containers: HashMap<u64, Vec<(usize, usize)>>,
-}
-
-impl BuildImages {
-    fn fate(&self, image: usize) -> Option<Fate> {
-        self.fates.get(&image).copied()
-    }
-}
-
 /// The state of the recursion.
 struct Joiner<'j> {
-    shelves: Vec<BuildImages>,
+    /// For each build, the fates of its images by number. Images that runtimes do not see have none:
+    /// the host's entries of bundles.
+    fates: Vec<HashMap<usize, Fate>>,
     /// The images of the others that have been put in, by build and number.
     placed: HashSet<(usize, usize)>,
     spool: &'j mut Spool,
@@ -83,7 +69,7 @@ struct Joiner<'j> {
 
 impl Joiner<'_> {
     /// What becomes of the first build's bytes.
-    fn enter(&mut self, locations: &Locations) -> Result<Outcome> {
+    fn enter(&mut self, locations: &Locations<'_>) -> Result<Outcome> {
         match locations.shape()? {
             Shape::Same => {
                 self.note_same(locations);
@@ -95,7 +81,7 @@ impl Joiner<'_> {
                 let base = locations.base()?;
                 let row = self.row(&locations.all)?;
                 Ok(row
-                    .lay_out(&base.piece, crate::edit::blocks::CONTAINER, |_| false)
+                    .lay_out(&base.piece, crate::edit::containers::ALIGNMENT, |_| false)
                     .with_context(|| base.place.clone())?
                     .outcome())
             }
@@ -107,22 +93,25 @@ impl Joiner<'_> {
     }
 
     /// Notes that images are there which are the same in all builds, since all is.
-    fn note_same(&mut self, locations: &Locations) {
-        for (build, (location, shelf)) in locations.all.iter().zip(&self.shelves).enumerate() {
-            let Some(start) = location.piece.file_offset(0) else {
-                continue;
-            };
-            let here = shelf.containers.iter().filter(|(at, _)| {
-                (start..start.saturating_add(location.piece.size())).contains(at)
-            });
-            self.placed.extend(
-                here.flat_map(|(_, images)| images)
-                    .map(|(image, _)| (build, *image)),
-            );
+    fn note_same(&mut self, locations: &Locations<'_>) {
+        for (build, location) in locations.all.iter().enumerate() {
+            if let Some(node) = location.node {
+                self.place(build, node);
+            }
         }
     }
 
-    fn archive(&mut self, locations: &Locations) -> Result<Outcome> {
+    /// Notes that the images in `node` of a build are there.
+    fn place(&mut self, build: usize, node: &Node) {
+        let images = node.images.clone();
+        self.placed.extend(images.map(|image| (build, image)));
+    }
+
+    fn fate(&self, build: usize, image: usize) -> Option<Fate> {
+        self.fates.get(build)?.get(&image).copied()
+    }
+
+    fn archive(&mut self, locations: &Locations<'_>) -> Result<Outcome> {
         let base = locations.base()?;
         let start = base.piece.file_offset(0).unwrap_or_default();
         let (mut sizes, mut ropes) = (Vec::new(), Vec::new());
@@ -163,13 +152,14 @@ impl Joiner<'_> {
     }
 }
 
-fn shelves(builds: &[Build<'_>], units: &[MergedUnit]) -> Vec<BuildImages> {
-    let mut shelves: Vec<BuildImages> = builds.iter().map(shelf).collect();
+/// The fates of the images of each build.
+fn fates(builds: usize, units: &[MergedUnit]) -> Vec<HashMap<usize, Fate>> {
+    let mut fates = vec![HashMap::new(); builds];
     let mut set = |build: usize, image: usize, fate: Fate| {
-        if let Some(shelf) = shelves.get_mut(build) {
+        if let Some(of_build) = fates.get_mut(build) {
             // An image of several runtimes is in several units, and stands where the first of these
             // is.
-            shelf.fates.entry(image).or_insert(fate);
+            of_build.entry(image).or_insert(fate);
         }
     };
     for (rank, taken) in units.iter().flat_map(|unit| &unit.images).enumerate() {
@@ -179,27 +169,5 @@ fn shelves(builds: &[Build<'_>], units: &[MergedUnit]) -> Vec<BuildImages> {
             .iter()
             .for_each(|(build, image)| set(*build, *image, Fate::Also));
     }
-    shelves
-}
-
-fn shelf(build: &Build<'_>) -> BuildImages {
-    let mut shelf = BuildImages::default();
-    for (number, image) in build.report.images.iter().enumerate() {
-        if let Some(at) = outermost(image) {
-            shelf
-                .containers
-                .entry(at)
-                .or_default()
-                .push((number, image.path.len()));
-        }
-    }
-    shelf
-}
-
-/// Where in the file the outermost container of an image is.
-fn outermost(image: &Image) -> Option<u64> {
-    image.path.iter().find_map(|step| match step {
-        Step::Container { offset, .. } => Some(*offset),
-        _ => None,
-    })?
+    fates
 }

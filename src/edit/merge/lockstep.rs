@@ -8,6 +8,7 @@ use object::FileKind;
 
 use crate::contents::is_device_elf;
 use crate::contents::report::{FileReport, Image};
+use crate::contents::tree::Node;
 use crate::formats::archive::{ArchiveFault, ArchiveMember, MemberContents, members};
 use crate::formats::containers::check_nesting;
 use crate::formats::magic;
@@ -38,16 +39,18 @@ pub(crate) fn name_kinds(report: &mut FileReport) {
 
 /// A place in a build.
 #[derive(Debug, Clone)]
-pub(super) struct Location {
+pub(super) struct Location<'b> {
     pub(super) piece: FileSlice,
     /// For messages: `libx.a(a.o): .hip_fatbin`.
     pub(super) place: String,
+    /// The device code there; none if there is none.
+    pub(super) node: Option<&'b Node>,
 }
 
 /// The same place in every build, in the order of the builds; in none of them a list is empty.
 #[derive(Debug, Clone)]
-pub(super) struct Locations {
-    pub(super) all: Vec<Location>,
+pub(super) struct Locations<'b> {
+    pub(super) all: Vec<Location<'b>>,
     depth: usize,
 }
 
@@ -66,12 +69,13 @@ pub(super) enum Shape {
     Other,
 }
 
-impl Locations {
+impl<'b> Locations<'b> {
     /// All of the builds.
-    pub(super) fn of(builds: &[Build<'_>]) -> Locations {
-        let location = |build: &Build<'_>| Location {
+    pub(super) fn of(builds: &[Build<'b>]) -> Locations<'b> {
+        let location = |build: &Build<'b>| Location {
             piece: build.piece.clone(),
             place: printable(&build.path.display().to_string()).into_owned(),
+            node: build.report.tree.as_ref(),
         };
         Locations {
             all: builds.iter().map(location).collect(),
@@ -80,7 +84,7 @@ impl Locations {
     }
 
     /// The place in the first build, whose file the others are merged into.
-    pub(super) fn base(&self) -> Result<&Location> {
+    pub(super) fn base(&self) -> Result<&Location<'b>> {
         self.all.first().context("no builds to merge")
     }
 
@@ -116,7 +120,7 @@ impl Locations {
     ///
     /// # Errors
     /// An archive is damaged, or they have not the same members in the same order.
-    pub(super) fn members(&self) -> Result<Vec<Locations>> {
+    pub(super) fn members(&self) -> Result<Vec<Locations<'b>>> {
         let base = self.base()?;
         let all = self
             .all
@@ -171,7 +175,7 @@ impl Locations {
 }
 
 /// What is at a place, and what people call it.
-fn shape_of(location: &Location) -> Result<(Shape, &'static str)> {
+fn shape_of(location: &Location<'_>) -> Result<(Shape, &'static str)> {
     let data = location.piece.bytes();
     Ok(match byte_kind(data, true) {
         ByteKind::Archive if data.starts_with(&magic::THIN_ARCHIVE) => {
@@ -215,7 +219,7 @@ fn shape_of(location: &Location) -> Result<(Shape, &'static str)> {
 }
 
 /// The members of an archive, with their names.
-fn members_of(location: &Location) -> Result<Vec<(String, Location)>> {
+fn members_of<'b>(location: &Location<'b>) -> Result<Vec<(String, Location<'b>)>> {
     let describe = |fault: ArchiveFault| anyhow!(fault.in_archive(&location.place));
     let one = |member: Result<ArchiveMember<'_>, ArchiveFault>| {
         let member = member.map_err(describe)?;
@@ -228,10 +232,21 @@ fn members_of(location: &Location) -> Result<Vec<(String, Location)>> {
             .piece
             .slice(offset, size)
             .with_context(|| place.clone())?;
-        Ok((name, Location { piece, place }))
+        let node = location
+            .node
+            .and_then(|archive| member_node(archive, offset));
+        Ok((name, Location { piece, place, node }))
     };
     members(location.piece.bytes())
         .map_err(describe)?
         .map(one)
         .collect()
+}
+
+/// The device code in the member whose contents are at `offset` of the archive.
+fn member_node(archive: &Node, offset: u64) -> Option<&Node> {
+    let members = &archive.children;
+    let at = members.partition_point(|member| member.range.start < offset);
+    let member = members.get(at).filter(|one| one.range.start == offset)?;
+    member.children.first()
 }

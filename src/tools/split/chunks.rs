@@ -12,7 +12,7 @@ use crate::edit::split_manifest::Device;
 use crate::formats::archive::ArchiveFault;
 use crate::formats::magic::{START, may_have_device_code};
 use crate::formats::zip::{ZipFile, ZipMember, ZipMethod, is_zip};
-use crate::io::file_slice::{FileSlice, Spool, start_of_zip_member, zip_member};
+use crate::io::file_slice::{FileSlice, start_of_zip_member, zip_member};
 use crate::model::{ImageKind, OffloadKinds};
 use crate::sys::session::Session;
 
@@ -64,17 +64,12 @@ pub(super) struct About {
 }
 
 /// The chunks of the file `piece`, in order.
-pub(super) fn of(
-    path: &Path,
-    piece: &FileSlice,
-    session: &Session,
-    spool: &mut Spool,
-) -> Result<Vec<Chunk>> {
+pub(super) fn of(path: &Path, piece: &FileSlice, session: &Session) -> Result<Vec<Chunk>> {
     if is_zip(piece.bytes()) {
-        return of_zip(path, piece, session, spool);
+        return of_zip(path, piece, session);
     }
     let report = report(path, piece, session);
-    Ok(told(places((path, piece), &report, spool)?, &report.images))
+    Ok(told(places(path, piece, &report)?, &report.images))
 }
 
 /// The places of images with what is known of them. Images for the host, and those of which nobody
@@ -130,12 +125,7 @@ fn about(image: &Image) -> Option<About> {
     })
 }
 
-fn of_zip(
-    path: &Path,
-    zip: &FileSlice,
-    session: &Session,
-    spool: &mut Spool,
-) -> Result<Vec<Chunk>> {
+fn of_zip(path: &Path, zip: &FileSlice, session: &Session) -> Result<Vec<Chunk>> {
     let told_fault = |fault: ArchiveFault| anyhow!(fault.in_archive(&path.display()));
     let mut all = Vec::new();
     let read = ZipFile::read(zip.bytes()).map_err(told_fault)?;
@@ -149,7 +139,7 @@ fn of_zip(
         let plain = zip_member(zip, &member).with_context(place)?.as_file();
         let name = path.join(member.path().with_context(place)?);
         let report = report(&name, &plain, session);
-        let chunks = told(places((&name, &plain), &report, spool)?, &report.images);
+        let chunks = told(places(&name, &plain, &report)?, &report.images);
         if chunks.is_empty() {
             continue;
         }

@@ -35,9 +35,9 @@ impl Choice {
 
 impl Joiner<'_> {
     /// What becomes of the first of these containers, of which each build has one.
-    pub(super) fn entries(&mut self, column: &[Found]) -> Result<Outcome> {
+    pub(super) fn entries(&mut self, column: &[Found<'_>]) -> Result<Outcome> {
         let base = column.first().context("no builds to merge")?;
-        let is_fatbinary = |found: &Found| found.kind == Kind::Fatbinary;
+        let is_fatbinary = |found: &Found<'_>| found.kind == Kind::Fatbinary;
         if let Some(other) = column
             .iter()
             .find(|found| is_fatbinary(found) != is_fatbinary(base))
@@ -55,11 +55,11 @@ impl Joiner<'_> {
         }
     }
 
-    /// Which entries the new container has, in their order, of containers with `counts` entries.
-    fn choose(&mut self, column: &[Found], counts: &[usize]) -> Result<Choice> {
+    /// Chooses the entries of the new container, in order.
+    fn choose(&mut self, column: &[Found<'_>]) -> Result<Choice> {
         let (mut taken, mut unknown) = (Vec::new(), Vec::new());
-        for (found, count) in column.iter().zip(counts) {
-            for (entry, fate) in self.entry_fates(found, *count)?.into_iter().enumerate() {
+        for found in column {
+            for (entry, fate) in self.entry_fates(found)?.into_iter().enumerate() {
                 match fate {
                     Some(Fate::Taken(rank)) => taken.push((Some(rank), (found.build, entry))),
                     Some(Fate::Also) => {}
@@ -68,9 +68,7 @@ impl Joiner<'_> {
                     None => unknown.push((found.build, entry)),
                 }
             }
-            let images = self.images(found);
-            self.placed
-                .extend(images.into_iter().map(|(image, _)| (found.build, image)));
+            self.place(found.build, found.node);
         }
         taken.sort_by_key(|(rank, _)| *rank);
         Ok(Choice {
@@ -79,7 +77,7 @@ impl Joiner<'_> {
         })
     }
 
-    fn bundle(&mut self, column: &[Found]) -> Result<Outcome> {
+    fn bundle(&mut self, column: &[Found<'_>]) -> Result<Outcome> {
         let base = column.first().context("no builds to merge")?;
         let plain = column.iter().map(inflated).collect::<Result<Vec<_>>>()?;
         let heads = column.iter().zip(&plain).map(|(found, (plain, _))| {
@@ -88,8 +86,7 @@ impl Joiner<'_> {
                 .with_context(|| found.place.clone())
         });
         let heads = heads.collect::<Result<Vec<Head>>>()?;
-        let counts: Vec<usize> = heads.iter().map(|head| head.slots.len()).collect();
-        let choice = self.choose(column, &counts)?;
+        let choice = self.choose(column)?;
         let object = |(build, entry): Chosen| {
             let (slot, (plain, _)) = heads.get(build)?.slots.get(entry).zip(plain.get(build))?;
             // The offset of an empty entry has no meaning.
@@ -101,8 +98,8 @@ impl Joiner<'_> {
         };
         for chosen in &choice.unknown {
             let (id, bytes) = object(*chosen)?;
-            let own =
-                (0..counts.first().copied().unwrap_or_default()).map(|entry| object((0, entry)));
+            let count = heads.first().map_or(0, |head| head.slots.len());
+            let own = (0..count).map(|entry| object((0, entry)));
             let own = own.collect::<Result<Vec<_>>>()?;
             if !own
                 .iter()
@@ -141,7 +138,7 @@ impl Joiner<'_> {
         Ok(bytes.into())
     }
 
-    fn fatbinary(&mut self, column: &[Found]) -> Result<Outcome> {
+    fn fatbinary(&mut self, column: &[Found<'_>]) -> Result<Outcome> {
         let base = column.first().context("no builds to merge")?;
         let all = column.iter().map(|found| {
             let read =
@@ -149,8 +146,7 @@ impl Joiner<'_> {
             Ok(read.into_iter().flat_map(|one| one.entries).collect())
         });
         let all = all.collect::<Result<Vec<Vec<Entry<'_>>>>>()?;
-        let counts: Vec<usize> = all.iter().map(Vec::len).collect();
-        let choice = self.choose(column, &counts)?;
+        let choice = self.choose(column)?;
         if let Some((build, entry)) = choice.unknown.first() {
             let other = column
                 .get(*build)
@@ -200,7 +196,7 @@ impl Joiner<'_> {
 }
 
 /// A bundle, inflated where it is compressed, with the header that it has then.
-fn inflated(found: &Found) -> Result<(FileSlice, Option<Header>)> {
+fn inflated(found: &Found<'_>) -> Result<(FileSlice, Option<Header>)> {
     if found.kind != Kind::CompressedBundle {
         return Ok((found.piece.clone(), None));
     }

@@ -10,7 +10,9 @@ use object::elf;
 use super::super::lockstep::{Location, Locations};
 use super::row::{LaidOut, Placed, Row};
 use super::{Joiner, Outcome};
-use crate::contents::objects::{DeviceSection, Holds, device_sections};
+use crate::contents::objects::{DeviceSection, Holds};
+use crate::contents::tree::{Node, NodeKind};
+use crate::edit::objects::targets;
 use crate::edit::pointers::{self, NewSection};
 use crate::error::Malformed;
 use crate::formats::containers::Kind;
@@ -20,21 +22,30 @@ use crate::io::resize::{Patch, Replacement, resize, resize_coff, resize_with};
 use crate::io::rope::Rope;
 use crate::registration::read::{self, Descriptor, Registered};
 
+/// A section of device code, with the code in it.
+#[derive(Clone, Copy)]
+struct Section<'b> {
+    section: &'b DeviceSection,
+    node: &'b Node,
+}
+
+/// The section in each build; none where a build has none of this name.
+type Sections<'b> = Vec<Option<Section<'b>>>;
+
 /// A section of the first build that gets more.
-struct Growing {
-    /// The section in each build; none where a build has none of this name.
-    sections: Vec<Option<DeviceSection>>,
+struct Growing<'b> {
+    sections: Sections<'b>,
     row: Row,
 }
 
 /// A section that has been put together.
-struct Grown {
-    sections: Vec<Option<DeviceSection>>,
+struct Grown<'b> {
+    sections: Sections<'b>,
     placed: Vec<Placed>,
 }
 
 impl Joiner<'_> {
-    pub(super) fn host_file(&mut self, locations: &Locations) -> Result<Outcome> {
+    pub(super) fn host_file(&mut self, locations: &Locations<'_>) -> Result<Outcome> {
         let base = locations.base()?;
         let mut growing = Vec::new();
         for sections in same_sections(locations)? {
@@ -63,8 +74,8 @@ impl Joiner<'_> {
     /// What becomes of a section; none where it stays as it is.
     fn section(
         &mut self,
-        locations: &Locations,
-        sections: &[Option<DeviceSection>],
+        locations: &Locations<'_>,
+        sections: &[Option<Section<'_>>],
     ) -> Result<Option<Row>> {
         let first = of_base(sections)?;
         let inner = locations
@@ -74,15 +85,18 @@ impl Joiner<'_> {
             .map(|(location, section)| {
                 let place = format!("{}: {}", location.place, first.name);
                 let piece = match section {
-                    Some(section) => location.piece.slice(section.offset, section.size),
+                    Some(Section { section, .. }) => {
+                        location.piece.slice(section.offset, section.size)
+                    }
                     None => Some(FileSlice::owned(Vec::new())),
                 };
                 Ok(Location {
                     piece: piece.with_context(|| format!("{place}: past the end of the file"))?,
                     place,
+                    node: section.map(|section| section.node),
                 })
             });
-        let inner = inner.collect::<Result<Vec<Location>>>()?;
+        let inner = inner.collect::<Result<Vec<Location<'_>>>>()?;
         let is_row = match first.holds {
             Holds::Containers(_) => true,
             Holds::Images(_) => inner.iter().all(|location| {
@@ -114,50 +128,56 @@ impl Joiner<'_> {
 ///
 /// # Errors
 /// Another build has one more.
-fn same_sections(locations: &Locations) -> Result<Vec<Vec<Option<DeviceSection>>>> {
+fn same_sections<'b>(locations: &Locations<'b>) -> Result<Vec<Sections<'b>>> {
     let base = locations.base()?;
-    let mut rows: Vec<Vec<Option<DeviceSection>>> = Vec::new();
+    let mut rows: Vec<Sections<'b>> = Vec::new();
     for (build, location) in locations.all.iter().enumerate() {
-        for section in device_sections(location.piece.bytes(), &location.place)?
-            .into_iter()
-            .filter(|section| section.size > 0)
-        {
+        for section in sections_of(location) {
             if build == 0 {
                 rows.push(vec![Some(section)]);
                 continue;
             }
-            let is_it = |row: &&mut Vec<Option<DeviceSection>>| {
-                row.len() == build && of_base(row).is_ok_and(|first| first.name == section.name)
+            let name = &section.section.name;
+            let is_it = |row: &&mut Sections<'b>| {
+                row.len() == build && of_base(row).is_ok_and(|first| first.name == *name)
             };
             let Some(row) = rows.iter_mut().find(is_it) else {
                 bail!(
-                    "{}: the file has a device code section {}, but {} has none",
+                    "{}: the file has a device code section {name}, but {} has none",
                     location.place,
-                    section.name,
                     base.place
                 );
             };
             row.push(Some(section));
         }
         for row in &mut rows {
-            row.resize_with(build + 1, || None);
+            row.resize(build + 1, None);
         }
     }
     Ok(rows)
 }
 
+/// The sections of device code of the file at `location` that are not empty.
+fn sections_of<'b>(location: &Location<'b>) -> impl Iterator<Item = Section<'b>> {
+    let parts = location.node.map_or(&[][..], |file| &file.children);
+    parts.iter().filter_map(|node| match &node.kind {
+        NodeKind::Section(section) => Some(Section { section, node }),
+        _ => None,
+    })
+}
+
 /// The first build's section.
-fn of_base(sections: &[Option<DeviceSection>]) -> Result<&DeviceSection> {
-    sections
-        .first()
-        .and_then(Option::as_ref)
-        .context("the first build has no such section")
+fn of_base<'b>(sections: &[Option<Section<'b>>]) -> Result<&'b DeviceSection> {
+    let first = sections.first().copied().flatten();
+    Ok(first
+        .context("the first build has no such section")?
+        .section)
 }
 
 /// An object that is linked later. `resize` gives its sections other contents.
 fn object(
-    base: &Location,
-    growing: Vec<Growing>,
+    base: &Location<'_>,
+    growing: Vec<Growing<'_>>,
     resize: impl FnOnce(Vec<Replacement>) -> Result<Rope, Malformed>,
 ) -> Result<Outcome> {
     let mut replacements = Vec::new();
@@ -189,7 +209,11 @@ fn object(
 }
 
 /// A program or shared library.
-fn program(locations: &Locations, growing: Vec<Growing>, spool: &mut Spool) -> Result<Outcome> {
+fn program(
+    locations: &Locations<'_>,
+    growing: Vec<Growing<'_>>,
+    spool: &mut Spool,
+) -> Result<Outcome> {
     let base = locations.base()?;
     let place = || base.place.clone();
     let registered = locations
@@ -329,7 +353,7 @@ impl Table {
 }
 
 /// The tables that get rows for images of other builds.
-fn tables(registered: &[Registered], grown: &[Grown]) -> Result<Vec<Table>> {
+fn tables(registered: &[Registered], grown: &[Grown<'_>]) -> Result<Vec<Table>> {
     let mut tables = Vec::new();
     for (number, descriptor) in registered
         .first()
@@ -361,12 +385,12 @@ fn tables(registered: &[Registered], grown: &[Grown]) -> Result<Vec<Table>> {
 
 /// The rows that a descriptor needs, in the order in which their images stand in memory. Images
 /// that stand in no section that grows are not among them.
-fn rows(of_builds: &[&Descriptor], grown: &[Grown]) -> Result<Vec<TableRow>> {
+fn rows(of_builds: &[&Descriptor], grown: &[Grown<'_>]) -> Result<Vec<TableRow>> {
     let mut rows = Vec::new();
     for (build, descriptor) in of_builds.iter().enumerate() {
         for row in &descriptor.images {
             let found = grown.iter().enumerate().find_map(|(number, grown)| {
-                let section = grown.sections.get(build)?.as_ref()?;
+                let section = grown.sections.get(build)?.as_ref()?.section;
                 let within = row
                     .start
                     .checked_sub(section.offset)
@@ -398,19 +422,4 @@ fn rows(of_builds: &[&Descriptor], grown: &[Grown]) -> Result<Vec<TableRow>> {
     }
     rows.sort();
     Ok(rows)
-}
-
-/// The offsets in the file to which what registers images points.
-fn targets(registered: &Registered) -> Vec<u64> {
-    let rows = registered
-        .descriptors
-        .iter()
-        .flat_map(|descriptor| descriptor.images.iter().map(|row| row.start));
-    rows.chain(
-        registered
-            .wrappers
-            .iter()
-            .filter_map(|wrapper| wrapper.container),
-    )
-    .collect()
 }

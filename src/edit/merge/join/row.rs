@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 
 use super::super::lockstep::Location;
 use super::{Fate, Joiner};
-use crate::edit::blocks::{Block, lay_out};
-use crate::edit::containers::{Container, containers};
+use crate::contents::tree::{Node, NodeKind};
+use crate::edit::containers::{Block, lay_out};
 use crate::edit::{Changed, Moved, Outcome};
 use crate::formats::compose::Item;
 use crate::formats::containers::Kind;
@@ -18,8 +18,9 @@ use crate::io::file_slice::FileSlice;
 use crate::io::rope::Rope;
 
 /// A container of a build.
-pub(super) struct Found {
+pub(super) struct Found<'b> {
     pub(super) build: usize,
+    pub(super) node: &'b Node,
     pub(super) kind: Kind,
     /// Where it is in its row.
     old: Range<u64>,
@@ -156,7 +157,7 @@ fn side_by_side(piece: &FileSlice, listed: Vec<Listed>, align: u64) -> LaidOut {
 impl Joiner<'_> {
     /// What becomes of the row at these places, one for each build. It may be empty in some of
     /// them.
-    pub(super) fn row(&mut self, locations: &[Location]) -> Result<Row> {
+    pub(super) fn row(&mut self, locations: &[Location<'_>]) -> Result<Row> {
         let all = locations
             .iter()
             .enumerate()
@@ -166,7 +167,7 @@ impl Joiner<'_> {
             .first()
             .map(|location| location.place.as_str())
             .unwrap_or_default();
-        let is_list = |found: &Found| found.kind == Kind::OffloadBinary;
+        let is_list = |found: &Found<'_>| found.kind == Kind::OffloadBinary;
         if all.iter().flatten().all(is_list) {
             return self.list(all);
         }
@@ -188,7 +189,7 @@ impl Joiner<'_> {
         let mut rows: Vec<_> = all.into_iter().map(Vec::into_iter).collect();
         let mut blocks = Vec::new();
         for _ in 0..count {
-            let column: Vec<Found> = rows.iter_mut().filter_map(Iterator::next).collect();
+            let column: Vec<Found<'_>> = rows.iter_mut().filter_map(Iterator::next).collect();
             let base = column.first().context("no builds to merge")?;
             blocks.push(Block {
                 old: base.old.clone(),
@@ -203,14 +204,12 @@ impl Joiner<'_> {
     }
 
     /// OffloadBinaries: those of all builds, in the order of their images.
-    fn list(&mut self, all: Vec<Vec<Found>>) -> Result<Row> {
+    fn list(&mut self, all: Vec<Vec<Found<'_>>>) -> Result<Row> {
         let mut listed: Vec<(Option<usize>, Listed)> = Vec::new();
         for found in all.into_iter().flatten() {
-            let images = self.images(&found);
-            let fates: Vec<Option<Fate>> = images
-                .iter()
-                .map(|(image, _)| self.fate(found.build, *image))
-                .collect();
+            let images = found.node.images.clone();
+            let fates: Vec<Option<Fate>> =
+                images.map(|image| self.fate(found.build, image)).collect();
             let ranks = fates.iter().filter_map(|fate| match fate {
                 Some(Fate::Taken(rank)) => Some(*rank),
                 _ => None,
@@ -228,8 +227,7 @@ impl Joiner<'_> {
             } else {
                 self.without_others(&found)?
             };
-            self.placed
-                .extend(images.iter().map(|(image, _)| (found.build, *image)));
+            self.place(found.build, found.node);
             listed.push((
                 rank,
                 Listed {
@@ -248,7 +246,7 @@ impl Joiner<'_> {
     }
 
     /// An OffloadBinary without the images that are left out.
-    fn without_others(&mut self, found: &Found) -> Result<Rope> {
+    fn without_others(&self, found: &Found<'_>) -> Result<Rope> {
         let place = || found.place.clone();
         let data = found.piece.bytes();
         if Head::read(data, 0).with_context(place)?.packed.is_some() {
@@ -257,8 +255,7 @@ impl Joiner<'_> {
                 found.place
             );
         }
-        let images = offload_binary::read_all(data).with_context(place)?.len();
-        let fates = self.entry_fates(found, images)?;
+        let fates = self.entry_fates(found)?;
         let stays = |(entry, fate): (usize, &Option<Fate>)| {
             (*fate != Some(Fate::Also)).then_some(Item::Old(entry))
         };
@@ -267,57 +264,45 @@ impl Joiner<'_> {
         Rope::of_parts(&found.piece, parts, []).with_context(place)
     }
 
-    /// The images in a container: their numbers, and how deep they are.
-    pub(super) fn images(&self, found: &Found) -> Vec<(usize, usize)> {
-        let at = found.piece.file_offset(0);
-        let images = at.and_then(|at| self.shelves.get(found.build)?.containers.get(&at));
-        images.cloned().unwrap_or_default()
-    }
-
-    pub(super) fn fate(&self, build: usize, image: usize) -> Option<Fate> {
-        self.shelves.get(build).and_then(|shelf| shelf.fate(image))
-    }
-
-    /// What becomes of the images that are the `count` entries of a container, in their order; what
-    /// is in these goes with them.
+    /// The fates of the entries of a container, in order. The images that an entry embeds share its
+    /// fate.
     ///
     /// # Errors
-    /// The entries are containers themselves.
-    pub(super) fn entry_fates(&mut self, found: &Found, count: usize) -> Result<Vec<Option<Fate>>> {
-        let images = self.images(found);
-        let depth = images.iter().map(|(_, depth)| *depth).min();
-        let entries: Vec<usize> = images
-            .iter()
-            .filter(|(_, own)| Some(*own) == depth)
-            .map(|(image, _)| *image)
-            .collect();
-        if entries.len() != count {
-            bail!("{}: nested containers cannot be merged", found.place);
-        }
-        Ok(entries
-            .iter()
-            .map(|image| self.fate(found.build, *image))
-            .collect())
+    /// An entry is a container itself.
+    pub(super) fn entry_fates(&self, found: &Found<'_>) -> Result<Vec<Option<Fate>>> {
+        let entries = match (found.kind, found.node.children.as_slice()) {
+            (Kind::CompressedBundle, [row]) => row
+                .children
+                .first()
+                .map_or(&[][..], |bundle| &bundle.children),
+            (_, entries) => entries,
+        };
+        let fate = |entry: &Node| match entry.image() {
+            Some(image) => Ok(self.fate(found.build, image)),
+            None => bail!("{}: nested containers cannot be merged", found.place),
+        };
+        entries.iter().map(fate).collect()
     }
 }
 
-/// The containers of a row.
-fn found(build: usize, location: &Location) -> Result<Vec<Found>> {
-    containers(&location.piece, &location.place)
-        .map(|container| {
-            let Container {
-                kind,
-                old,
-                piece,
-                place,
-            } = container?;
-            Ok(Found {
-                build,
-                kind,
-                old,
-                piece,
-                place,
-            })
+/// The containers of the row at `location`.
+fn found<'b>(build: usize, location: &Location<'b>) -> Result<Vec<Found<'b>>> {
+    let containers = location.node.map_or(&[][..], |row| &row.children);
+    let found = |node: &'b Node| {
+        let NodeKind::Container(kind) = node.kind else {
+            bail!("{}: not a row of containers", location.place);
+        };
+        let old = node.range.clone();
+        let place = format!("{}: {} at {:#x}", location.place, kind.name(), old.start);
+        let piece = location.piece.slice(old.start, old.end - old.start);
+        Ok(Found {
+            build,
+            node,
+            kind,
+            piece: piece.with_context(|| format!("{place}: past the end"))?,
+            old,
+            place,
         })
-        .collect()
+    };
+    containers.iter().map(found).collect()
 }
