@@ -1,13 +1,14 @@
-//! What is in a file: objects, programs, archives, zip files and containers are gone into, down to
-//! the device images. A damaged part is noted as an error, and the rest of the file is gone through
-//! all the same. Images are read in chunks, so memory use does not depend on their size.
+//! Inspection of files: finds the device images in objects, programs, archives, zip files and
+//! containers, at any depth. A damaged part is reported as an error, and the rest of the file is
+//! still inspected. Images are read in chunks, so memory use does not depend on their size.
 //!
 //! `walk` does the recursion; `containers`, `objects`, `embedded`, `archive`, `zip`, `tar` and
-//! `compressed` each read one family of formats; `allowance` holds them to a limit of what may come
-//! out of a small file; `image` describes an image. `registers` and `libraries` find the runtimes that a file registers
-//! with; `report` is the result as data, `tree` its parts as they are nested, `units` puts its images together as runtimes see them,
-//! `claims` tells images that are not what their container says; `folders` finds the files below a
-//! folder, `selection` says which of them are looked at.
+//! `compressed` each read one family of formats. `inflate` decompresses data, and `allowance`
+//! limits the decompressed size. `image` describes an image. `registers` and `libraries` find the
+//! runtimes that a file registers with. `report` is the result as data, `tree` the nested parts of
+//! the file, `layout` the item that each byte belongs to. `units` groups images as runtimes see
+//! them, and `claims` finds images with a wrong label in their container. `folders` finds the files
+//! below a directory, and `selection` decides which of them are inspected.
 
 mod allowance;
 mod archive;
@@ -54,29 +55,29 @@ use report::{FileReport, Place, UNREADABLE};
 use selection::{Choice, Selection};
 use walk::{Cursor, Walk};
 
-/// What is wanted of each file.
+/// Options of an inspection.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     /// Whether to list the kernels of images.
     pub kernels: bool,
-    /// Whether to read headers only: no hashes or checksums, and of a compressed bundle only the
-    /// header is decompressed.
+    /// Whether to read headers only: no hashes or checksums, and only the header of a compressed
+    /// bundle is decompressed.
     pub headers_only: bool,
-    /// Whether to read what is registered, with names, and of each image what its runtime goes by
-    /// when it chooses one.
+    /// Whether to read the registered entries and their names, and the properties of each image by
+    /// which its runtime chooses one.
     pub registered: bool,
-    /// Whether to keep the bytes of each image, for whoever writes them somewhere.
+    /// Whether to keep the bytes of each image, for callers that write them to files.
     pub keep_bytes: bool,
-    /// Whether to find out what each byte belongs to ([`Reader::footprint`]), with names in here.
-    /// Then images are not hashed, and registrations are not looked for.
+    /// Whether to attribute each byte to an item ([`Reader::footprint`]); the names of the items
+    /// are stored here. If set, images are not hashed, and registrations are not searched for.
     pub sizes: Option<Arc<Names>>,
-    /// How many bytes may come out of what is compressed in a file, at the most; 1000 times its
-    /// size is a limit, too.
+    /// Limit of the decompressed data of one file, in bytes. The limit of 1000 times the file size
+    /// applies as well.
     pub max_unpacked: u64,
-    /// Whether no other file is opened: neither what a thin archive names, nor the libraries that a
-    /// program needs.
+    /// Whether to open no other file: neither the members of a thin archive nor the libraries that
+    /// a program needs.
     pub alone: bool,
-    /// Which files and members are gone into.
+    /// The files and members to inspect.
     pub selection: Arc<Selection>,
 }
 
@@ -95,19 +96,19 @@ impl Default for Options {
     }
 }
 
-/// Goes into files.
+/// Inspects files.
 #[derive(Debug)]
 pub(crate) struct Reader<'r> {
     options: Options,
     session: &'r Session,
-    /// What was inflated of images whose bytes are wanted afterwards.
+    /// Decompressed images whose bytes are needed after the inspection.
     spool: Mutex<Spool>,
-    /// Who shows how far it has come.
+    /// The progress display.
     meter: Option<&'r Meter>,
 }
 
 impl<'r> Reader<'r> {
-    /// For any number of files.
+    /// Creates a reader for any number of files.
     pub(crate) fn new(options: Options, session: &'r Session) -> Self {
         Reader {
             options,
@@ -117,7 +118,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// The same, with `meter` to show how far it has come.
+    /// Returns the same reader, which reports its progress to `meter`.
     pub(crate) fn shown_by(self, meter: &'r Meter) -> Self {
         Reader {
             meter: Some(meter),
@@ -125,15 +126,15 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Looks into one file. What is wrong with what is in it is in the report; an error is one of
-    /// opening it.
+    /// Inspects one file. Errors in its contents are in the report. Fails if the file cannot be
+    /// opened.
     pub(crate) fn open(&self, path: &Path) -> Result<FileReport> {
         Ok(self.opened(path, FileSlice::open(path)?))
     }
 
-    /// Looks into one of many files; that it cannot be opened is in the report, too.
+    /// Inspects one of many files. If it cannot be opened, the report has the error.
     pub(crate) fn one_of_many(&self, path: &Path) -> FileReport {
-        // There may be more files than can be open at once, and those whose images are kept are
+        // There may be more files than can be open at once, and files whose images are kept are
         // needed to the end.
         let piece = if self.options.keep_bytes {
             FileSlice::try_open_one_of_many(path)
@@ -146,15 +147,15 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// The report on what cannot be opened.
+    /// The report on a file that cannot be opened.
     pub(crate) fn unreadable(&self, path: &Path, error: &anyhow::Error) -> FileReport {
         let mut walk = Walk::new(self, 0);
         walk.note(error);
         walk.report(path, UNREADABLE)
     }
 
-    /// What each byte of a file belongs to, its type, and what is wrong with what is in it; an
-    /// error is one of opening it. [`Options::sizes`] must be there.
+    /// Returns the item that each byte of a file belongs to, the type of the file, and the errors
+    /// in its contents. Needs [`Options::sizes`]. Fails if the file cannot be opened.
     pub(crate) fn footprint(&self, path: &Path) -> Result<(Footprint, &'static str, Vec<String>)> {
         let piece = FileSlice::open(path)?;
         let kind = kind(piece.bytes());
@@ -173,7 +174,7 @@ impl<'r> Reader<'r> {
         Ok((footprint, kind, errors))
     }
 
-    /// Looks into `piece`, which is what is at `path`.
+    /// Inspects `piece`, the contents of the file at `path`.
     pub(crate) fn opened(&self, path: &Path, piece: FileSlice) -> FileReport {
         let mut walk = Walk::new(self, piece.size());
         let kind = kind(piece.bytes());
@@ -222,8 +223,8 @@ fn kind(data: &[u8]) -> &'static str {
     }
 }
 
-/// Tells objects, libraries and programs apart. A position independent program has the type of a
-/// library but names a loader.
+/// The type of an ELF file: object, library or program. A position-independent program has the ELF
+/// type of a library, but names a loader.
 fn elf_kind(data: &[u8]) -> &'static str {
     match magic::elf_type(data) {
         Some(ET_REL) => "elf-object",
@@ -234,7 +235,7 @@ fn elf_kind(data: &[u8]) -> &'static str {
     }
 }
 
-/// Whether the ELF file `data` is device code itself, and no object or program for the host.
+/// Whether the ELF file `data` is device code itself, not an object or program for the host.
 pub(crate) fn is_device_elf(data: &[u8]) -> bool {
     image::is_device(data)
 }

@@ -1,4 +1,4 @@
-//! How much may come out of what is compressed in a file: a small file could grow without end.
+//! Limits of the decompressed data of a file, because a small file could grow without end.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -6,26 +6,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sys::signals::Signals;
 
-/// How much may come out of each file, if nothing else is said.
+/// The default limit for each file, in bytes.
 pub(crate) const MAX_UNPACKED: u64 = 64 << 30;
-/// How much may come out for each byte of the file. Deflate, which most have, cannot grow much
-/// further.
+/// Decompressed bytes that each byte of the file allows. Deflate, the most common method, cannot
+/// grow much further.
 const GROWTH: u64 = 1000;
-/// A file that is smaller than this counts as one of this size: a few bytes of zeros do no harm.
+/// Smaller files count as files of this size, because a few bytes of zeros do no harm.
 const LEAST_SIZE: u64 = 64 << 10;
 
-/// How much may come out of a file of `size` bytes because of its size.
+/// The limit from the size of a file of `size` bytes.
 fn growth(size: u64) -> u64 {
     size.max(LEAST_SIZE).saturating_mul(GROWTH)
 }
 
-/// How much may come out of a file of `size` bytes, if nothing else is said.
+/// The default limit for a file of `size` bytes.
 #[cfg(feature = "capi")]
 pub(crate) fn most_unpacked(size: u64) -> u64 {
     growth(size).min(MAX_UNPACKED)
 }
 
-/// What is left of that for one file; clones share it.
+/// The remaining bytes of the limit of one file. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Allowance {
     left: Arc<AtomicU64>,
@@ -33,7 +33,7 @@ pub(super) struct Allowance {
     signals: Arc<Signals>,
 }
 
-/// Which of the two limits is the narrower one.
+/// The lower one of the two limits.
 #[derive(Debug, Clone, Copy)]
 enum Limit {
     Option(u64),
@@ -41,7 +41,8 @@ enum Limit {
 }
 
 impl Allowance {
-    /// For a file of `size` bytes, of which no more than `max_unpacked` may come out.
+    /// Creates the allowance of a file of `size` bytes, with at most `max_unpacked` decompressed
+    /// bytes.
     pub(super) fn new(size: u64, max_unpacked: u64, signals: &Arc<Signals>) -> Self {
         let growth = growth(size);
         let limit = if max_unpacked <= growth {
@@ -56,10 +57,10 @@ impl Allowance {
         }
     }
 
-    /// Takes `size` bytes of it.
+    /// Takes `size` bytes from the allowance.
     ///
     /// # Errors
-    /// There are not so many left; none is taken then. The text says which limit is meant.
+    /// Fewer bytes are left; none is taken then. The text names the limit.
     pub(super) fn take(&self, size: u64) -> Result<(), String> {
         let taken = self
             .left
@@ -76,7 +77,8 @@ impl Allowance {
         })
     }
 
-    /// A reader of `inner` that takes what it reads, and stops after a signal.
+    /// Returns a reader of `inner` that takes the bytes it reads from the allowance, and stops
+    /// after a signal.
     pub(super) fn metered<R: Read>(&self, inner: R) -> Metered<R> {
         Metered {
             inner,
@@ -85,14 +87,14 @@ impl Allowance {
     }
 }
 
-/// Reads what is unpacked as far as that is allowed. The error behind that is [`TooMuch`].
+/// Reader of decompressed data within the allowance. Its error at the limit is [`TooMuch`].
 #[derive(Debug)]
 pub(super) struct Metered<R> {
     inner: R,
     allowance: Allowance,
 }
 
-/// The error that more would come out than is allowed.
+/// The error of exceeding the limit.
 #[derive(Debug)]
 pub(super) struct TooMuch(String);
 

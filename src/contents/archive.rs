@@ -1,4 +1,4 @@
-//! Inspection of archives: each member is inspected in turn, those of thin archives as files of
+//! Inspection of archives: each member is inspected in turn. Members of thin archives are files of
 //! their own.
 
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ use super::walk::{Cursor, Walk};
 use crate::formats::archive::{self, ArchiveFault, ArchiveMember, MemberContents};
 use crate::io::file_slice::{FileSlice, member_of};
 
-/// Inspects every member of the archive at `cursor`, in order. A member that cannot be read is
-/// noted, and the rest is inspected.
+/// Inspects every member of the archive at `cursor`, in order. An unreadable member is recorded as
+/// an error, and the rest is inspected.
 pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     let describe = |fault: ArchiveFault| anyhow!(fault.in_archive(&cursor.place));
     walk.container(cursor, 0, cursor.piece.size(), "archive");
@@ -58,14 +58,14 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     Ok(())
 }
 
-/// Whether a member of an image that is an archive is between the others to align them, as Intel's
-/// ocloc has it: `pad_0` with blanks.
+/// Whether a member of an archive that is an image is padding that aligns the next member, as
+/// Intel's ocloc writes it: `pad_0` with blanks.
 fn is_padding(name: &[u8], bytes: &[u8]) -> bool {
     name.starts_with(b"pad_") && bytes.iter().all(|byte| *byte == b' ')
 }
 
-/// `facts` with the device that a member's name has in an archive that Intel's ocloc has made for
-/// several of them: `64.12.60.7`, with the size of a pointer before it.
+/// Returns `facts` with the device in a member's name, if Intel's ocloc made the archive for
+/// several devices: `64.12.60.7`, in which `64` is the pointer size.
 fn of_intel_member(facts: &ImageMetadata, name: &str) -> ImageMetadata {
     let mut facts = facts.clone();
     let device = name.strip_prefix("64.").or(name.strip_prefix("32."));
@@ -77,7 +77,7 @@ fn of_intel_member(facts: &ImageMetadata, name: &str) -> ImageMetadata {
     facts
 }
 
-/// The bytes of a member. A member of a thin archive is a file, whose path is returned too.
+/// The bytes of a member. A member of a thin archive is a file, whose path is returned as well.
 fn open(
     walk: &Walk<'_>,
     cursor: &Cursor,

@@ -1,5 +1,5 @@
-//! Reads images through a buffer instead of the memory map, because every page of the map that is
-//! read counts as memory in use.
+//! Readers of images through a buffer instead of the memory map, because every page of the map that
+//! is read counts as memory in use.
 
 use std::io::{self, BufReader, Read};
 
@@ -41,8 +41,8 @@ fn hexadecimal(hash: Sha256) -> String {
         .collect()
 }
 
-/// A digest of the bytes that tells which are the same (XXH3 with 128 bits), where nobody gains by
-/// making two of them alike.
+/// A digest that identifies equal bytes (XXH3 with 128 bits). Use it only if an attacker gains
+/// nothing from a collision.
 pub(crate) fn quick_digest(piece: &FileSlice) -> io::Result<u128> {
     let mut hash = Xxh3::new();
     chunks(piece, |chunk| hash.update(chunk))?;

@@ -1,4 +1,5 @@
-//! Whether an image is what its container says: its own header names a processor and features, too.
+//! Comparison of an image with its label in the container: its own header names a processor and
+//! features, too.
 
 use super::report::Image;
 use super::units::MACHINES;
@@ -6,13 +7,13 @@ use crate::formats::gpu::{AmdArch, TargetId};
 use crate::model::printable;
 use crate::target::Target;
 
-/// `EI_ABIVERSION` of AMD's code object version 4: from there on a header tells a feature that is
-/// any.
+/// `EI_ABIVERSION` of AMD's code object version 4. From this version on, a header distinguishes a
+/// feature without a setting.
 const AMD_V4: u8 = 2;
 
 /// ELF machines of code that Intel's compilers generate ahead of time, by the first component of
 /// its triple (intel/llvm, sycl/doc/design/CompilerAndRuntimeDesign.md, "Ahead of time"). Machine 0
-/// is that of Intel's own ELF form of OpenCL binaries, which ocloc uses for its member `generic_ir`
+/// belongs to Intel's own ELF form of OpenCL binaries, which ocloc uses for its member `generic_ir`
 /// (intel/compute-runtime, device_binary_format_ar.cpp).
 const INTEL_AOT: [(&str, &[&str]); 6] = [
     ("spir64_gen", &["intelgt", NO_MACHINE]),
@@ -22,38 +23,37 @@ const INTEL_AOT: [(&str, &[&str]); 6] = [
     ("spirv64_x86_64", &["x86-64", NO_MACHINE]),
     ("spir_x86_64", &["x86-64", "i386", NO_MACHINE]),
 ];
-/// `EM_NONE`, as reports have it.
+/// `EM_NONE`, as in reports.
 const NO_MACHINE: &str = "0";
 
-/// An image that is not what its container says.
+/// An image with a wrong label in its container.
 #[derive(Debug)]
 pub(crate) struct Disagreement {
-    /// What is wrong, by the name that reports have for it: `wrong-triple`, `wrong-target`,
-    /// `wrong-feature`.
+    /// The error, by its name in reports: `wrong-triple`, `wrong-target`, `wrong-feature`.
     pub(crate) what: &'static str,
-    /// The same for people.
+    /// The error as a message.
     pub(crate) text: String,
 }
 
-/// Whether an ELF file for this machine can be what Intel's compilers make for the target `said`.
+/// Whether Intel's compilers can make an ELF file for this machine for the target `label`.
 fn fits_intel(said: &Target, machine: &str) -> bool {
     match INTEL_AOT
         .iter()
         .find(|(triple, _)| *triple == said.arch_name())
     {
         Some((_, machines)) => machines.contains(&machine),
-        // Other targets get SPIR-V, which may stand in an ELF file for Intel's GPUs. The forms of
+        // Other targets get SPIR-V, which may be in an ELF file for Intel's GPUs. The forms of
         // further devices (FPGAs) are unknown.
         None => machine == "intelgt" || is_number(machine) || said.arch_name().ends_with("_fpga"),
     }
 }
 
-/// Whether reports have no name for a machine.
+/// Whether a machine has no name in reports.
 fn is_number(machine: &str) -> bool {
     machine.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The device in the header of an image, for people.
+/// The device in the header of an image, for messages.
 fn shown(image: &Image, machine: &str) -> String {
     match &image.choice.gpu {
         Some(gpu) => Target::new(gpu.triple, &gpu.target_id()).to_string(),
@@ -62,8 +62,8 @@ fn shown(image: &Image, machine: &str) -> String {
     }
 }
 
-/// How an image's own header is not of the device that its container says; none where both agree,
-/// or the header does not tell.
+/// How the header of an image contradicts the device in its container; none if both agree, or if
+/// the header names no device.
 pub(crate) fn disagreement(image: &Image) -> Option<Disagreement> {
     let said = Target::new(&image.triple, &image.target);
     let what = |what, of: String| {
@@ -111,8 +111,8 @@ pub(crate) fn disagreement(image: &Image) -> Option<Disagreement> {
         return None;
     };
     if own.is_nvptx() {
-        // A cubin does not tell code for a family, and the fatbinary not always code for one
-        // processor.
+        // A cubin does not record whether its code is for a family, and the fatbinary does not
+        // always record whether it is for one processor.
         let number = |name: &str| name.trim_end_matches(['a', 'f']).to_owned();
         return if number(wanted.processor) == number(&gpu.processor) {
             None

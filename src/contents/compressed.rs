@@ -1,6 +1,6 @@
-//! Inspection of files that are compressed as a whole. A tar archive in one is read as a stream,
-//! and of it only members that can have device code are kept; any other file is unpacked to a
-//! temporary file, if its beginning looks like one that can have device code.
+//! Inspection of files that are compressed as a whole. A tar archive is read as a stream, and only
+//! members that can have device code are stored. Any other file is unpacked to a temporary file, if
+//! its first bytes look like a file that can have device code.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -17,7 +17,7 @@ use crate::formats::magic::{ByteKind, START, byte_kind, may_have_device_code};
 use crate::io::file_slice::FileSlice;
 use crate::sys::progress::Reached;
 
-/// Inspects what is in the compressed file at `cursor`.
+/// Inspects the contents of the compressed file at `cursor`.
 pub(super) fn file(walk: &mut Walk<'_>, cursor: &Cursor, compression: Compression) -> Result<()> {
     let packed = cursor.clone();
     walk.inflated(cursor, move |walk| {
@@ -65,7 +65,7 @@ fn unpacked(walk: &mut Walk<'_>, cursor: &Cursor, compression: Compression) -> R
     Ok(())
 }
 
-/// A reader of `piece`, which tells how far it has come in the file on disk.
+/// A reader of `piece` that reports its position in the file on disk as progress.
 fn shown_reader(piece: &FileSlice, reached: Reached) -> impl BufRead {
     let shown = Shown {
         inner: piece.reader(),
@@ -75,7 +75,7 @@ fn shown_reader(piece: &FileSlice, reached: Reached) -> impl BufRead {
     BufReader::with_capacity(bytes_of::CHUNK, shown)
 }
 
-/// Reads part of a file; `at` is where it is, none where it is not on disk.
+/// Reader of a part of a file. `at` is its position, none if the part is not on disk.
 struct Shown<R> {
     inner: R,
     at: Option<u64>,
@@ -100,10 +100,10 @@ pub(super) fn start_of(plain: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(start)
 }
 
-/// All of a file that begins with `start`, which [`start_of`] gave, and goes on with `rest`: in
-/// memory if that is little, else in a temporary file.
+/// Stores a file that begins with `start`, the result of [`start_of`], and continues with `rest`. A
+/// small file stays in memory, and a larger one goes to a temporary file.
 pub(super) fn kept(walk: &Walk<'_>, start: Vec<u8>, rest: &mut impl Read) -> Result<FileSlice> {
-    // What is kept to the end may be many.
+    // With `keep_bytes`, many files may stay to the end.
     if (start.len() as u64) < START && !walk.options.keep_bytes {
         return Ok(FileSlice::owned(start));
     }

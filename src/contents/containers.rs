@@ -21,7 +21,7 @@ use crate::formats::{embedded, fatbin, offload_binary};
 use crate::io::file_slice::FileSlice;
 use crate::model::OffloadKinds;
 
-/// How much of a compressed bundle that is not inflated is read to list its entries.
+/// Limit of the bytes that are decompressed to list the entries of a compressed bundle.
 const LARGEST_HEAD: u64 = 4 << 20;
 
 /// A container: `within` is its offset in the bytes of `cursor`.
@@ -33,7 +33,8 @@ struct Container<'a> {
 }
 
 impl Container<'_> {
-    /// The place of the container. `packed` has the compression method and the decompressed size.
+    /// The location of the container. `packed` has the compression method and the uncompressed
+    /// size.
     fn place(&self, version: Option<u32>, packed: Option<(&'static str, u64)>) -> Place {
         self.cursor.place.then(Step::Container {
             name: self.name,
@@ -46,14 +47,13 @@ impl Container<'_> {
         })
     }
 
-    /// Claims that the bytes are not compressed.
+    /// Marks the bytes as uncompressed in the layout.
     fn not_compressed(&self, walk: &mut Walk<'_>) {
         walk.not_compressed(self.cursor, self.within, self.piece.size(), self.name);
     }
 }
 
-/// Inspects every container in `cursor`, in order. There may be zeros between them, but nothing
-/// else.
+/// Inspects every container in `cursor`, in order. Only zeros may be between them.
 pub(super) fn sequence(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     for item in row(cursor.piece.bytes()) {
         walk.signals.check()?;
@@ -66,14 +66,14 @@ pub(super) fn sequence(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
         };
         let piece = part(&cursor.piece, range.start, range.end - range.start)?;
         one(walk, cursor, kind, range.start, piece.clone())?;
-        // Its headers, which are between the images.
+        // The headers, which are between the images, count as memory in use as well.
         piece.release();
     }
     Ok(())
 }
 
-/// Inspects the containers from `at` on, where something has no size that could be believed: those
-/// whose headers are right.
+/// Inspects the containers from `at` on, after an item whose size is not plausible. Only containers
+/// with valid headers count.
 fn behind_damage(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<()> {
     let (found, _) = embedded::all(cursor.piece.from(at).bytes());
     for container in found {
@@ -86,7 +86,7 @@ fn behind_damage(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<()> {
     Ok(())
 }
 
-/// Inspects what is in a frame of zstd that is an image by itself.
+/// Inspects the contents of a zstd frame that is an image by itself.
 pub(super) fn zstd_frame(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     let size = cursor.piece.size();
     let plain_size = match inflate::zstd_frame_size(&cursor.piece).map_err(unwrapped) {
@@ -127,7 +127,7 @@ pub(super) fn zstd_frame(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     })
 }
 
-/// Lists the image in a frame of zstd that is not inflated.
+/// Lists the image in a zstd frame without decompressing it.
 pub(super) fn unread_frame(walk: &mut Walk<'_>, cursor: &Cursor) {
     let size = cursor.piece.size();
     let facts = ImageMetadata {
@@ -151,8 +151,8 @@ pub(super) fn unread_frame(walk: &mut Walk<'_>, cursor: &Cursor) {
     walk.push_image(image, &cursor.piece);
 }
 
-/// Inspects the container `piece` at offset `within` in `cursor`. Errors in its contents are noted,
-/// as the next container can still be found.
+/// Inspects the container `piece` at offset `within` in `cursor`. Errors in its contents are
+/// recorded, because the next container can still be found.
 pub(super) fn one(
     walk: &mut Walk<'_>,
     cursor: &Cursor,
@@ -252,8 +252,8 @@ fn offload_images(walk: &mut Walk<'_>, cursor: Cursor) -> Result<()> {
     Ok(())
 }
 
-/// Replaces metadata by that of an inner container, as far as the container gives any. A new triple
-/// also replaces the target.
+/// Replaces metadata by the values of an inner container. Empty values replace nothing, but a new
+/// triple also replaces the target.
 fn replace(facts: &mut ImageMetadata, kinds: Vec<String>, triple: &str, target: &str) {
     if !kinds.is_empty() {
         facts.kinds = kinds;
@@ -279,7 +279,7 @@ fn binary_bundle(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<()> {
     Ok(())
 }
 
-/// `facts` with the kind, triple and target of a bundle's entry id.
+/// Returns `facts` with the kind, triple and target of a bundle's entry id.
 pub(super) fn of_id(facts: &ImageMetadata, stored: &str) -> ImageMetadata {
     let id = Id::parse(stored);
     let mut facts = facts.clone();
@@ -376,8 +376,8 @@ fn compressed_bundle(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<(
     Ok(())
 }
 
-/// Notes why the bundle at `cursor` cannot be inflated, and lists its entries if its own header can
-/// be: else the whole of it is an image.
+/// Records why the bundle at `cursor` cannot be decompressed, and lists its entries if the inner
+/// header can be decompressed. Otherwise the whole bundle is an image.
 fn damaged_bundle(
     walk: &mut Walk<'_>,
     cursor: &Cursor,
@@ -391,8 +391,8 @@ fn damaged_bundle(
     Ok(())
 }
 
-/// Notes why the image at `packed` cannot be inflated. It is an image nevertheless, of which only
-/// the stored bytes are known.
+/// Records why the image at `packed` cannot be decompressed. The report has the image nevertheless,
+/// with its stored bytes only.
 fn damaged(
     walk: &mut Walk<'_>,
     packed: &Cursor,
@@ -405,7 +405,7 @@ fn damaged(
     image::add_stored(walk, &packed, format, plain_size)
 }
 
-/// Lists the entries of a compressed bundle. Only the header of the bundle inside is decompressed.
+/// Lists the entries of a compressed bundle. Only the header of the inner bundle is decompressed.
 fn list_entries(walk: &mut Walk<'_>, cursor: &Cursor, header: Header) -> Result<()> {
     let mut plain = Unpack::new(header, bytes_of::reader(&cursor.piece), 0)?;
     let mut start = [0; bundle::MAGIC.len()];
@@ -487,10 +487,10 @@ fn fatbinary(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether the compressed data at `cursor` may be inflated: all that comes out of a file counts
-/// together, or many small containers would be as much as a large one. If not, that is noted. This
-/// is asked in the order of the containers, so that the answers are the same with any number of
-/// threads.
+/// Whether the compressed data at `cursor` may be decompressed; if not, records that. All
+/// decompressed data of a file counts together, because otherwise many small containers could evade
+/// the limit. Callers ask in the order of the containers, so that the answers are the same with any
+/// number of threads.
 fn may_inflate(walk: &mut Walk<'_>, cursor: &Cursor, plain_size: u64) -> bool {
     let allowed = walk.allowance.take(plain_size);
     if let Err(limit) = &allowed {
@@ -499,15 +499,15 @@ fn may_inflate(walk: &mut Walk<'_>, cursor: &Cursor, plain_size: u64) -> bool {
     allowed.is_ok()
 }
 
-/// Notes an image that would have `plain_size` bytes.
+/// Adds an image whose data is not decompressed. `plain_size` is its uncompressed size.
 fn not_inflated(walk: &mut Walk<'_>, cursor: &Cursor, format: &'static str, plain_size: u64) {
     let image = image::unread(walk.images.len(), cursor, format, plain_size);
     walk.unread_image(cursor, &image);
     walk.push_image(image, &cursor.piece);
 }
 
-/// Inspects the code of an entry, decompressed unless only headers are wanted or it needs too much
-/// memory.
+/// Inspects the code of an entry. It is decompressed unless only headers are requested or it needs
+/// too much memory.
 fn fatbinary_entry(walk: &mut Walk<'_>, cursor: Cursor, entry: &fatbin::Entry<'_>) -> Result<()> {
     let (packed, size) = (entry.stored.len() as u64, entry.plain_size);
     let format = match entry.kind {
@@ -539,7 +539,7 @@ fn fatbinary_entry(walk: &mut Walk<'_>, cursor: Cursor, entry: &fatbin::Entry<'_
     walk.inflated(&cursor.clone(), move |walk| {
         let plain = inflate::fatbinary_entry(&cursor.piece, method, plain_size)
             .with_context(|| cursor.place.to_string());
-        // LZ4 is inflated out of the map.
+        // LZ4 data is decompressed from the memory map.
         cursor.piece.release();
         let plain = match plain {
             Ok(plain) => plain,
@@ -553,7 +553,7 @@ fn fatbinary_entry(walk: &mut Walk<'_>, cursor: Cursor, entry: &fatbin::Entry<'_
     })
 }
 
-/// Inspects the code of an entry that is not compressed, or has been inflated.
+/// Inspects the code of an entry after decompression, if any.
 fn fatbinary_code(walk: &mut Walk<'_>, cursor: &Cursor, kind: fatbin::Kind) -> Result<()> {
     // Cubins are padded, and PTX ends with a zero.
     let size = fatbin::unpadded(kind, cursor.piece.bytes());
@@ -565,7 +565,7 @@ fn fatbinary_code(walk: &mut Walk<'_>, cursor: &Cursor, kind: fatbin::Kind) -> R
     Ok(())
 }
 
-/// The `size` bytes at offset `at` of `cursor`.
+/// The `size` bytes at offset `at` of `piece`.
 fn part(piece: &FileSlice, at: u64, size: u64) -> Result<FileSlice> {
     piece
         .slice(at, size)
@@ -579,7 +579,8 @@ fn name_of(method: Method) -> &'static str {
     }
 }
 
-/// The format error that an error of a reader wraps, if it is one.
+/// The format error in an error of a reader, if there is one. Otherwise returns the error
+/// unchanged.
 pub(super) fn unwrapped(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<std::io::Error>() {
         Ok(error) => Malformed::or_io(error),

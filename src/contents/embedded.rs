@@ -1,6 +1,6 @@
-//! Device code in plain data of objects and programs: containers and code objects that no section,
-//! symbol or registration names. The program loads them by itself, or hands them to a compiler.
-//! They are known by their headers alone ([`crate::formats::embedded`]).
+//! Search for device code in plain data of objects and programs: containers and code objects that
+//! no section, symbol or registration names. The program loads them by itself, or passes them to a
+//! compiler. Only their headers identify them ([`crate::formats::embedded`]).
 
 use std::ops::Range;
 
@@ -16,8 +16,8 @@ use crate::formats::containers::Kind;
 use crate::formats::embedded::{self, Embedded};
 use crate::io::file_slice::FileSlice;
 
-/// Inspects the sections of data of the object or program at `cursor`, besides its images from
-/// `before` on, which something names.
+/// Inspects the data sections of the object or program at `cursor`. Skips the images from index
+/// `before` on, because they were found by name.
 pub(super) fn in_data(walk: &mut Walk<'_>, cursor: &Cursor, before: usize) -> Result<()> {
     let named = named(walk.images.get(before..).unwrap_or_default());
     for section in data_sections(cursor).with_context(|| cursor.place.to_string())? {
@@ -107,7 +107,7 @@ struct Data {
     size: u64,
 }
 
-/// The sections that a program has in memory as data, without those of device code.
+/// The data sections that a program has in memory, without sections of device code.
 fn data_sections(cursor: &Cursor) -> Result<Vec<Data>> {
     let data = cursor.piece.bytes();
     let file = object::File::parse(data)?;

@@ -1,8 +1,8 @@
-//! Folders that are inspected: every regular file below them, in the order of their names. A file
-//! is one file under all its names: symbolic links are followed, and what was met by another name,
-//! also by a hard link, is not met again. A file is called by a name that is no symbolic link, if
-//! there is one, and has the others beside it. A link to a folder that is around an inspected one
-//! is not followed: everything would be in it (`z:` of Wine is a link to `/`).
+//! Search for the files to inspect in directories: every regular file below them, in the order of
+//! their names. A file is listed once with all its names: symbolic links are followed, and a second
+//! name, also a hard link, adds no second file. The main name of a file is not a symbolic link if
+//! it has another name. A link to a directory that contains an inspected directory is not followed,
+//! because it would include everything (`z:` of Wine is a link to `/`).
 
 #[cfg(test)]
 mod tests;
@@ -24,17 +24,17 @@ use crate::sys::threads;
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) path: PathBuf,
-    /// Whether it was named; else it was found in a folder, and is of interest only if there is
-    /// something in it.
+    /// Whether the caller named it. Otherwise it was found in a directory, and is reported only if
+    /// the report has content.
     pub(crate) named: bool,
-    /// The other names that it has in inspected folders.
+    /// Its other names in the inspected directories.
     pub(crate) also: Vec<PathBuf>,
-    /// Its size in bytes; 0 where that is known only when it is opened.
+    /// Its size in bytes; 0 if the size is known only after opening.
     pub(crate) size: u64,
 }
 
 impl Found {
-    /// Whether `report`, which is on this file, belongs into the whole one.
+    /// Whether `report`, the report on this file, is part of the output.
     pub(crate) fn is_wanted(&self, report: &FileReport) -> bool {
         (self.named && !report.left_out)
             || !report.images.is_empty()
@@ -43,8 +43,8 @@ impl Found {
     }
 }
 
-/// The files among `paths` and in the folders among them, and the folders that cannot be read.
-/// After a signal these are not all.
+/// The files among `paths` and in the directories among them, and the unreadable directories.
+/// Incomplete after a signal.
 pub(crate) fn expand(paths: &[PathBuf], session: &Session) -> (Vec<Found>, Vec<(PathBuf, Error)>) {
     let mut search = Search {
         groups: paths.iter().map(|_| Vec::new()).collect(),
@@ -83,7 +83,7 @@ pub(crate) fn expand(paths: &[PathBuf], session: &Session) -> (Vec<Found>, Vec<(
     )
 }
 
-/// The same, without the files that `selection` excludes: these are not even opened.
+/// The same as [`expand`], without the files that `selection` excludes: these are not even opened.
 pub(crate) fn selected(
     paths: &[PathBuf],
     selection: &Selection,
@@ -96,14 +96,14 @@ pub(crate) fn selected(
     (found, faults)
 }
 
-/// What tells a file or folder from every other: its device, and its number there.
+/// The identity of a file or directory: its device and inode number.
 type Identity = (u64, u64);
 
 fn identity(meta: &Metadata) -> Identity {
     (meta.dev(), meta.ino())
 }
 
-/// What tells a file from others, and its size.
+/// The identity and size of a file.
 fn file_of(meta: &Metadata) -> (Identity, u64) {
     (identity(meta), if meta.is_file() { meta.len() } else { 0 })
 }
@@ -112,11 +112,11 @@ fn file_of(meta: &Metadata) -> (Identity, u64) {
 struct Name {
     path: PathBuf,
     how: How,
-    /// None where there is no such file, and for stdin.
+    /// None if there is no such file, and for standard input.
     file: Option<(Identity, u64)>,
 }
 
-/// How a name was met: the first of these is the one that a file is called by.
+/// The origin of a name. A file's main name has the first of these origins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum How {
     Named,
@@ -124,7 +124,8 @@ enum How {
     ByLink,
 }
 
-/// Each file once, by the best of its names; those that were named, as often as they were.
+/// Each file once, by its best name. Files that the caller named are repeated as often as they were
+/// named.
 fn once(names: Vec<Name>) -> Vec<Found> {
     let mut best: HashMap<Identity, usize> = HashMap::new();
     for (at, name) in names.iter().enumerate() {
@@ -163,7 +164,7 @@ fn once(names: Vec<Name>) -> Vec<Found> {
     found.into_iter().map(with_names).collect()
 }
 
-/// A folder to read.
+/// A directory to read.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Folder {
     /// The group that its files belong to.
@@ -174,18 +175,18 @@ struct Folder {
 
 #[derive(Default)]
 struct Search {
-    /// What was found for each path that was named.
+    /// The names for each path of the caller.
     groups: Vec<Vec<Name>>,
-    /// Folders that have been read.
+    /// Directories that have been read.
     seen: HashSet<Identity>,
-    /// Folders around those.
+    /// Directories that contain those.
     around: HashSet<Identity>,
-    /// Links to folders that have been met: these come when all is read that is no link.
+    /// Links to directories. They are read after everything else.
     linked: Vec<Folder>,
     faults: Vec<(PathBuf, Error)>,
 }
 
-/// What is in a folder.
+/// An entry of a directory.
 enum Entry {
     File(Name),
     Folder(PathBuf, Identity),
@@ -193,7 +194,7 @@ enum Entry {
 }
 
 impl Search {
-    /// Reads these folders and those in them, level by level: each level on all threads.
+    /// Reads these directories and their subdirectories, level by level: each level on all threads.
     fn through(&mut self, mut folders: Vec<Folder>, session: &Session) {
         for Folder { path, .. } in &folders {
             let real = path.canonicalize().unwrap_or_else(|_| path.clone());
@@ -231,7 +232,7 @@ impl Search {
         }
     }
 
-    /// The folders that were met by links alone, and are not around others.
+    /// The directories that only links lead to and that do not contain others.
     fn links(&mut self) -> Vec<Folder> {
         let mut linked = std::mem::take(&mut self.linked);
         linked.retain(|Folder { identity, .. }| {
@@ -242,7 +243,7 @@ impl Search {
     }
 }
 
-/// The regular files and folders in `folder`, and the links to such.
+/// The regular files and directories in `directory`, and the links to such.
 fn entries(folder: &Path) -> Result<Vec<Entry>> {
     let context = || folder.display().to_string();
     let mut entries = Vec::new();
@@ -255,7 +256,7 @@ fn entries(folder: &Path) -> Result<Vec<Entry>> {
 fn looked_at(entry: &DirEntry) -> Result<Option<Entry>> {
     let path = entry.path();
     let is_link = entry.file_type()?.is_symlink();
-    // What is gone meanwhile, and what a link does not lead to, is nothing to look at.
+    // Files that were removed meanwhile and dangling links are skipped.
     let meta = if is_link {
         std::fs::metadata(&path)
     } else {

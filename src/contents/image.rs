@@ -1,4 +1,4 @@
-//! Describes a device image: its format, device, hash and kernels.
+//! Description of a device image: its format, device, hash and kernels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::formats::magic::{ByteKind, byte_kind};
 use crate::formats::{bitcode, kernels, producer, ptx};
 use crate::model::ImageKind;
 
-/// What the enclosing containers and sections say about an image.
+/// Metadata of an image from the enclosing containers and sections.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ImageMetadata {
     pub(super) kinds: Vec<String>,
@@ -27,13 +27,13 @@ pub(crate) struct ImageMetadata {
     pub(super) flags: Option<u32>,
     pub(super) strings: BTreeMap<String, String>,
     pub(super) compressed_size: Option<u64>,
-    /// How it is compressed in a fatbinary.
+    /// The compression method in a fatbinary.
     pub(super) compression: Option<&'static str>,
     /// Whether it is in a section of plain data.
     pub(super) in_data: bool,
 }
 
-/// Adds the image at `cursor`, which embeds no other.
+/// Adds the image at `cursor`, which embeds no other image.
 pub(super) fn add_leaf(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     walk.node(NodeKind::Image, &cursor.piece, |walk| {
         add(walk, cursor).map(drop)
@@ -57,7 +57,7 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<Cursor> {
         name_ptx(data, &mut image);
     }
     if image.target.is_empty() {
-        // AMD's newer triples name the processor.
+        // AMD's newer triples contain the processor.
         image.target = AmdArch::of_triple(&image.triple)
             .and_then(|arch| arch.processor())
             .unwrap_or_default();
@@ -91,11 +91,11 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<Cursor> {
     Ok(cursor.clone())
 }
 
-/// The kernels of the image `data` by itself, or every symbol that bitcode defines; none if its
-/// format does not list them.
+/// The kernels of the image `data`, or every symbol that bitcode defines; none if its format does
+/// not list them. The image is read without its container.
 ///
 /// # Errors
-/// The part of it that lists them is damaged.
+/// The list in the image is damaged.
 pub(crate) fn kernel_names(data: &[u8]) -> Result<Option<BTreeSet<String>>> {
     let (format, machine) = format(data);
     Ok(match format {
@@ -142,9 +142,8 @@ fn name_ptx(data: &[u8], image: &mut Image) {
     image.target = head.target.unwrap_or_default();
 }
 
-/// Adds the image whose bytes at `cursor` are stored in a way that cannot be undone: compressed,
-/// encrypted or damaged. It would have `plain_size` bytes. Its hash and its extracted bytes are
-/// those that are stored.
+/// Adds the image at `cursor` whose stored bytes cannot be decoded: they are compressed, encrypted
+/// or damaged. `plain_size` is its uncompressed size. The stored bytes are hashed and extracted.
 pub(super) fn add_stored(
     walk: &mut Walk<'_>,
     cursor: &Cursor,
@@ -162,7 +161,7 @@ pub(super) fn add_stored(
     Ok(())
 }
 
-/// Adds the hash and the bytes of the image at `cursor`, if they are wanted.
+/// Adds the hash and the bytes of the image at `cursor`, if they are requested.
 fn add_bytes(walk: &Walk<'_>, cursor: &Cursor, image: &mut Image) -> Result<()> {
     let place = || cursor.place.to_string();
     if !walk.options.headers_only {
@@ -262,18 +261,18 @@ fn machine_name(machine: elf::Machine) -> String {
     name.to_owned()
 }
 
-/// What a runtime goes by when it chooses one of several images: what an image's own bytes say of
-/// the device, beside what its container says; and the names that the runtime looks up in images
-/// that are no ELF files.
+/// Properties by which a runtime chooses one of several images: the device in the image's own
+/// bytes, in addition to the metadata of its container, and the names that the runtime looks up in
+/// images that are not ELF files.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choice {
     /// The GPU in its ELF header.
     pub(crate) gpu: Option<Gpu>,
-    /// `EI_ABIVERSION` of its ELF header: of AMD's, the version of the code object less 2.
+    /// `EI_ABIVERSION` of its ELF header. For AMD images, the version of the code object minus 2.
     pub(crate) abi_version: Option<u8>,
     /// Whether it is an ELF object that has to be linked before it can be loaded.
     pub(crate) is_relocatable: bool,
-    /// Whether it is SPIR-V for graphics, as Vulkan loads it, and no compute kernel of OpenCL or
+    /// Whether it is SPIR-V for graphics, as Vulkan loads it, without a compute kernel of OpenCL or
     /// SYCL.
     pub(crate) is_shader: bool,
     /// The directives at the head of PTX.
@@ -281,13 +280,13 @@ pub(crate) struct Choice {
     /// A kernel whose register and scratch counts may be too small, because it was compiled without
     /// some functions that it calls.
     pub(crate) open_kernel: Option<String>,
-    /// How it is compressed in its fatbinary: `zstd`, `lz4`.
+    /// The compression method in its fatbinary: `zstd`, `lz4`.
     pub(crate) compression: Option<&'static str>,
     /// The kernels of PTX, or every symbol that bitcode defines.
     pub(crate) names: Option<Vec<String>>,
 }
 
-/// What the image `data` says of itself; `format` is its format as reports have it.
+/// Reads these properties from the image `data`; `format` is its format as in reports.
 fn choice_of(data: &[u8], format: &str) -> Result<Choice> {
     let mut choice = Choice::default();
     match format {
@@ -317,7 +316,7 @@ fn choice_of(data: &[u8], format: &str) -> Result<Choice> {
     Ok(choice)
 }
 
-/// Whether the SPIR-V module `data` declares what shaders need and not what kernels need
+/// Whether the SPIR-V module `data` declares the capability of shaders and not that of kernels
 /// (`OpCapability`, the first instructions; the SPIR-V specification, "Physical Layout" and
 /// "Capability").
 fn is_shader(data: &[u8]) -> bool {

@@ -1,6 +1,6 @@
-//! Decompresses containers into unnamed temporary files, so that memory holds only a window of the
-//! data. Sizes in headers are not trusted: the file grows with the data, and data that is longer or
-//! shorter than the header says is an error.
+//! Decompression of containers into unnamed temporary files, so that memory holds only a window of
+//! the data. Sizes in headers are not trusted: the file grows with the data, and data that is
+//! longer or shorter than the header's size is an error.
 
 use std::io::{self, Read, Write};
 
@@ -13,8 +13,8 @@ use crate::formats::offload_binary::{Head, PackedPart};
 use crate::formats::{fatbin, magic};
 use crate::io::file_slice::FileSlice;
 
-/// LZ4 blocks are decompressed in memory, so larger ones are not: the limit is this size, or this
-/// multiple of the compressed size if that is more.
+/// Limit of LZ4 blocks, which are decompressed in memory: this size, or this multiple of the
+/// compressed size if that is more.
 const LARGEST_LZ4: u64 = 64 << 20;
 const LARGEST_LZ4_GROWTH: u64 = 10;
 /// The most bytes that one byte of LZ4 data can expand to.
@@ -54,13 +54,13 @@ pub(crate) fn method_of(packed: &PackedPart) -> Method {
 }
 
 /// Whether the code of a fatbinary's entry can be decompressed within the memory limit. A size that
-/// the data cannot hold is not believed: decompressing it is an error that costs nothing.
+/// the data cannot hold passes as well, because decompressing it fails at no cost.
 pub(super) fn fits(packed: u64, method: fatbin::Method, size: u64) -> bool {
     let is_small = size <= LARGEST_LZ4.max(packed.saturating_mul(LARGEST_LZ4_GROWTH));
     method != fatbin::Method::Lz4 || is_small || is_lie(packed, method, size)
 }
 
-/// Whether the data cannot hold as much as `size` says.
+/// Whether the data cannot hold `size` bytes.
 pub(super) fn is_lie(packed: u64, method: fatbin::Method, size: u64) -> bool {
     method == fatbin::Method::Lz4 && size > packed.saturating_mul(LZ4_GROWTH)
 }
@@ -87,14 +87,14 @@ pub(crate) fn fatbinary_entry(
     FileSlice::made(|out| Ok(out.write_all(&plain)?))
 }
 
-/// Decompresses a frame of zstd whose header says how much is in it, as those of one call of zstd
-/// do.
+/// Decompresses a zstd frame whose header has its uncompressed size, as frames from one call of
+/// zstd do.
 pub(crate) fn zstd_frame(packed: &FileSlice) -> Result<FileSlice> {
     let size = zstd_frame_size(packed)?;
     FileSlice::made(|out| stream(packed, Method::Zstd, size, out))
 }
 
-/// Whether an archive is in a frame of zstd. What cannot be inflated holds none.
+/// Whether a zstd frame holds an archive; no if it cannot be decompressed.
 pub(super) fn holds_archive(packed: &FileSlice) -> bool {
     let open = || -> Result<bool> {
         let mut start = [0; magic::ARCHIVE.len()];
@@ -107,7 +107,7 @@ pub(super) fn holds_archive(packed: &FileSlice) -> bool {
     open().unwrap_or(false)
 }
 
-/// How much is in a frame of zstd.
+/// The uncompressed size of a zstd frame.
 pub(super) fn zstd_frame_size(packed: &FileSlice) -> Result<u64> {
     match zstd::zstd_safe::get_frame_content_size(packed.bytes()) {
         Ok(Some(size)) => Ok(size),

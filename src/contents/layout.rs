@@ -1,11 +1,11 @@
-//! What each byte of a file belongs to: every byte once, so that the numbers add up to the size of
-//! the file. The walk notes which range each thing covers (`record`); `elf`, `coff` and `ptx` know
-//! what is inside of objects and images; `sweep` gives each byte to the innermost thing that covers
-//! it; `finish` puts everything together, on all cores.
+//! Attribution of each byte of a file to an item, once, so that the numbers add up to the size of
+//! the file. The walk records the range of each item (`record`); `elf`, `coff` and `ptx` find the
+//! items inside of objects and images; `sweep` attributes each byte to the innermost item that
+//! covers it; `finish` combines the results, on all cores.
 //!
-//! Bytes in the file and inflated bytes are counted apart. What is in something compressed has as
-//! many bytes of the file as its share of the inflated bytes is: an estimate, since what is
-//! compressed is compressed as a whole.
+//! File bytes and uncompressed bytes are counted separately. An item in compressed data gets a
+//! share of the compressed bytes in proportion to its uncompressed size. This is an estimate,
+//! because the data is compressed as a whole.
 
 mod coff;
 mod elf;
@@ -28,12 +28,12 @@ use crate::sys::threads::lock;
 pub(super) use finish::find_units;
 pub(super) use record::{Fill, Layout, LayoutPosition};
 
-/// How many times as large as the file its names, its symbol tables and the code of its functions
-/// may be together. Compilers let some names and functions share their bytes; a file in which all
-/// of them do would take time and memory without end.
+/// Limit of the names, symbol tables and function code of a file together, as a multiple of the
+/// file size. Compilers let some names and functions share their bytes. Without the limit, a file
+/// in which all of them overlap would take unlimited time and memory.
 pub(super) const SHARING: u64 = 8;
 
-/// What bytes are for.
+/// Purpose of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Part {
     /// Machine code.
@@ -45,9 +45,9 @@ pub(crate) enum Part {
     Constants,
     /// Variables.
     Data,
-    /// What the runtime or driver needs to know of kernels.
+    /// Properties of kernels for the runtime or driver.
     Attributes,
-    /// Symbol tables, names, hash tables and what else names things.
+    /// Symbol tables, names, hash tables and similar.
     Symbols,
     /// Relocations.
     Relocations,
@@ -55,7 +55,7 @@ pub(crate) enum Part {
     Debug,
     /// Notes.
     Notes,
-    /// What registers device code with a runtime.
+    /// Data that registers device code with a runtime.
     Registration,
     /// Headers of files, programs and sections.
     Headers,
@@ -67,11 +67,11 @@ pub(crate) enum Part {
     Spirv,
     /// An image of another format, as a whole.
     Image,
-    /// Containers' own bytes: headers, tables, what aligns their images.
+    /// The own bytes of containers: headers, tables, and the padding between images.
     Container,
-    /// What aligns sections, and what no section covers.
+    /// Alignment of sections, and bytes that no section covers.
     Padding,
-    /// Files in an archive or a wheel that hold no code.
+    /// Files without code in an archive or a wheel.
     Files,
     /// Everything else.
     Other,
@@ -115,17 +115,17 @@ impl Name {
     /// No name.
     pub(crate) const NONE: Name = Name(0);
 
-    /// Its place among all names; none for no name.
+    /// Its index in the list of all names; none for no name.
     pub(crate) fn place(self) -> Option<usize> {
         (self != Name::NONE).then_some(self.0 as usize)
     }
 }
 
-/// Names, each once: the images of a library have the same kernels again and again.
+/// List of names without duplicates, because the images of a library repeat the same kernels.
 #[derive(Default)]
 pub(crate) struct Names {
     known: Mutex<Known>,
-    /// How many containers there were.
+    /// The number of containers so far.
     containers: AtomicU64,
 }
 
@@ -136,7 +136,7 @@ struct Known {
 }
 
 impl Names {
-    /// The name of these bytes; what is not UTF-8 in them is replaced.
+    /// Adds the name in these bytes, if it is new. Invalid UTF-8 is replaced.
     pub(crate) fn of(&self, bytes: &[u8]) -> Name {
         let text = String::from_utf8_lossy(bytes);
         if text.is_empty() {
@@ -146,7 +146,7 @@ impl Names {
         if let Some(&place) = known.places.get(&*text) {
             return Name(place + 1);
         }
-        // There are fewer names than bytes in memory for them.
+        // A file has fewer names than `u32::MAX`, because they all fit into memory.
         let place = u32::try_from(known.list.len()).unwrap_or(u32::MAX - 1);
         let text: Arc<str> = text.into();
         known.list.push(Arc::clone(&text));
@@ -163,7 +163,7 @@ impl Names {
             .map_or_else(|| Arc::from(""), Arc::clone)
     }
 
-    /// A number for a container, different from that of every other.
+    /// Returns a number for a container, different from that of every other container.
     fn container(&self) -> u64 {
         self.containers.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -183,27 +183,27 @@ impl ImageIndex {
     /// No image.
     pub(crate) const NONE: ImageIndex = ImageIndex(u32::MAX);
 
-    /// The index of the image at this place of a list.
+    /// The index of the image at this position of a list.
     pub(crate) fn of(place: usize) -> ImageIndex {
         ImageIndex(u32::try_from(place).unwrap_or(u32::MAX))
     }
 
-    /// The place in the list.
+    /// The position in the list.
     pub(crate) fn place(self) -> Option<usize> {
         (self != ImageIndex::NONE).then_some(self.0 as usize)
     }
 
-    /// The index in a list that has `first` others before.
+    /// The index after `first` other images were inserted at the start of the list.
     pub(crate) fn after(self, first: usize) -> ImageIndex {
         self.place()
             .map_or(ImageIndex::NONE, |place| ImageIndex::of(place + first))
     }
 }
 
-/// What bytes belong to.
+/// The items that bytes belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Label {
-    /// What they are for.
+    /// Their purpose.
     pub part: Part,
     /// The programming models of the image or container.
     pub kind: Name,
@@ -221,44 +221,44 @@ pub(crate) struct Label {
     pub image: ImageIndex,
 }
 
-/// Bytes that belong together.
+/// A group of bytes with the same label.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Leaf {
-    /// What they belong to.
+    /// Their label.
     pub label: Label,
-    /// How many bytes of the file they take.
+    /// The number of bytes in the file.
     pub file: u64,
-    /// How many they are, inflated.
+    /// The number of bytes after decompression.
     pub inflated: u64,
 }
 
-/// A device image, as far as sizes are concerned.
+/// A device image, with the properties that size reports show.
 #[derive(Debug, Clone)]
 pub(crate) struct SizedImage {
     /// The programming models it is for, joined by commas.
     pub kind: Name,
-    /// The architecture, as the container or the image names it.
+    /// The architecture, as in the container or the image.
     pub arch: Name,
     /// The triple.
     pub triple: Name,
-    /// The processor or target id, as the container or the image has it.
+    /// The processor or target id, as in the container or the image.
     pub target: Name,
     /// The format by its bytes, as in [`super::report::Image::format`].
     pub format: &'static str,
-    /// Where in the file it is, for people: members, section, container.
+    /// The location in the file, for messages: members, section, container.
     pub place: String,
-    /// Its size, inflated.
+    /// Its uncompressed size.
     pub size: u64,
-    /// The container that it is in; those of one container are of one translation unit, where they
-    /// are not linked together.
+    /// The container that holds it. The images of one container come from one translation unit,
+    /// unless they were linked together.
     container: u64,
-    /// Its code, function by function.
+    /// The functions in its code.
     pub functions: Vec<FunctionCode>,
-    /// A digest of all of it ([`super::bytes_of::quick_digest`]), where it had to be inflated.
+    /// A digest of the whole image ([`super::bytes_of::quick_digest`]), if it was decompressed.
     pub digest: Option<u128>,
-    /// Its bytes, where they are in the file as they are.
+    /// Its bytes, if the file has them uncompressed.
     pub piece: Option<FileSlice>,
-    /// The translation units that its symbols name.
+    /// The translation units in its symbols.
     units: Vec<Name>,
 }
 
@@ -267,24 +267,24 @@ pub(crate) struct SizedImage {
 pub(crate) struct FunctionCode {
     /// Its name, mangled.
     pub name: Name,
-    /// Where its code starts in the image.
+    /// The offset of its code in the image.
     pub offset: u64,
     /// The size of its code.
     pub size: u64,
-    /// The digest of the code, where the image had to be inflated.
+    /// The digest of the code, if the image was decompressed.
     pub digest: Option<u128>,
 }
 
-/// What the bytes of a file belong to.
+/// The label of every byte of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Footprint {
-    /// The size of the file; with the files of its members for a thin archive.
+    /// The size of the file; for a thin archive, including the files of its members.
     pub size: u64,
-    /// All bytes: `file` of all adds up to `size`.
+    /// All bytes: the sum of `file` is `size`.
     pub leaves: Vec<Leaf>,
     /// The images.
     pub images: Vec<SizedImage>,
-    /// Containers that are not compressed and could be: the format, the size, and the bytes.
+    /// Containers that are not compressed but could be.
     pub uncompressed: Vec<Uncompressed>,
 }
 
@@ -295,6 +295,6 @@ pub(crate) struct Uncompressed {
     pub container: &'static str,
     /// Its size.
     pub size: u64,
-    /// Some of its bytes, from the middle.
+    /// A sample of its bytes, from the middle.
     pub sample: FileSlice,
 }

@@ -1,5 +1,5 @@
-//! Finds the library from which a program gets a function, as its dynamic loader would. Libraries
-//! are searched breadth first, which is the loader's order of symbol lookup.
+//! Search for the library from which a program gets a function, in the way of its dynamic loader.
+//! Libraries are searched breadth first, which is the loader's order of symbol lookup.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -20,16 +20,16 @@ const MOST: usize = 1000;
 /// A library that is still to be searched.
 struct Needed {
     name: OsString,
-    /// The chain of libraries through which the program needs it, starting with one that the
-    /// program itself names.
+    /// The chain of libraries through which the program needs it. The program itself names the
+    /// first.
     through: Vec<String>,
     /// The run paths of the file that needs it.
     run_paths: Rc<RunPaths>,
 }
 
 /// The library from which the program `data` in `file` gets `symbol`: the first needed one that
-/// defines it. If there is none, the needed libraries that were not found and whose names start
-/// with one of `names`. Fails if the program's own dynamic section is damaged.
+/// defines it. If there is none, returns the needed libraries that were not found and whose names
+/// start with one of `names`. Fails if the program's own dynamic section is damaged.
 pub(super) fn that_define(
     data: &[u8],
     file: &Path,

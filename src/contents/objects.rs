@@ -1,5 +1,5 @@
 //! Inspection of objects and programs: sections with device code, and variables with device code.
-//! Old wrappers, and those for SYCL, put images into variables of other sections.
+//! Old wrappers and the SYCL wrappers put images into variables of other sections.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -32,7 +32,7 @@ const LONGEST_TRIPLE: u64 = 4096;
 /// The contents of a section of device code.
 #[derive(Debug, Clone)]
 pub(crate) enum Holds {
-    /// Containers. Their images are of this kind unless the container says otherwise.
+    /// Containers. Their images are of this kind unless the container has another one.
     Containers(Option<&'static str>),
     /// One image of a bundle, with its id.
     Entry(String),
@@ -57,19 +57,19 @@ pub(crate) struct DeviceSection {
     pub(crate) holds: Holds,
 }
 
-/// How images are in a section of device code.
+/// The form of the images in a section of device code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SectionForm {
     /// The whole section is one image.
     OneImage,
-    /// Images next to each other, in no container.
+    /// Images next to each other, without a container.
     BareImages,
     /// Containers in a row.
     Containers,
 }
 
 impl DeviceSection {
-    /// How images are in the section, whose bytes are `data`.
+    /// The form of the images in the section, whose bytes are `data`.
     pub(crate) fn form(&self, data: &[u8]) -> SectionForm {
         match self.holds {
             Holds::Entry(_) | Holds::Image(_) => SectionForm::OneImage,
@@ -133,10 +133,7 @@ pub(super) fn sections(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
 }
 
 /// The sections of device code of the object `data`, in the order of its section table. `place` is
-/// for messages.
-///
-/// # Errors
-/// The object cannot be read.
+/// the location for messages.
 pub(crate) fn device_sections(data: &[u8], place: &str) -> Result<Vec<DeviceSection>> {
     found(data, &place, &ImageMetadata::default())
 }
@@ -193,8 +190,8 @@ fn found(
     Ok(found)
 }
 
-/// The contents of a section with this name, if it is one of device code. `short`: the file format
-/// cuts names off. `typed`: the section has the type for offload images, whatever its name.
+/// The contents of a section with this name, if it is a section of device code. `short`: the file
+/// format truncates names. `typed`: the section has the type for offload images, whatever its name.
 /// `object`: it is an ELF section that linking removes.
 fn holds(
     name: &str,
@@ -233,8 +230,8 @@ fn bundle_entry(name: &str) -> Option<&str> {
         .filter(|id| !id.is_empty())
 }
 
-/// `facts` with the triple and target in the section's name, if it is one of LLVM 14's names; else
-/// unchanged.
+/// Returns `facts` with the triple and target in the section's name, if it is one of LLVM 14's
+/// names. Otherwise returns `facts` unchanged.
 pub(super) fn of_named_section(name: &str, facts: &ImageMetadata) -> ImageMetadata {
     let mut facts = facts.clone();
     if let Some((triple, arch)) = named(name) {
@@ -245,9 +242,9 @@ pub(super) fn of_named_section(name: &str, facts: &ImageMetadata) -> ImageMetada
     facts
 }
 
-/// Inspects the images in a section without containers: one for each image variable in it; in a
-/// program without symbols one for each image that OpenMP's descriptors name there; else the whole
-/// section is one.
+/// Inspects the images in a section without containers. Each image variable in it is an image. In a
+/// program without symbols, each image that an OpenMP descriptor points to in the section is one.
+/// Otherwise the whole section is one image.
 fn bare_images(
     walk: &mut Walk<'_>,
     cursor: &Cursor,
@@ -307,9 +304,9 @@ struct Variable {
     facts: ImageMetadata,
 }
 
-/// Inspects the images in variables of the program at `cursor`: with `section`, those in that
-/// section; else those in sections that are not for device code, such as the constants, where LLVM
-/// 14's wrapper puts them.
+/// Inspects the images in variables of the program at `cursor`. With `section`, these are the
+/// variables in that section. Otherwise they are the variables in sections that are not for device
+/// code, such as the constants, where LLVM 14's wrapper puts images.
 pub(super) fn variables(walk: &mut Walk<'_>, cursor: &Cursor, section: Option<&str>) -> Result<()> {
     let found = found_variables(cursor, section).with_context(|| cursor.place.to_string())?;
     for variable in found {
@@ -392,9 +389,9 @@ fn found_variables(cursor: &Cursor, wanted: Option<&str>) -> Result<Vec<Variable
     Ok(found)
 }
 
-/// Inspects the images that OpenMP's descriptors name and that stand in no section for images and
-/// have no symbol: those of stripped programs that `clang-offload-wrapper` of LLVM 15 and earlier
-/// has put together. `before` is the number of images before this file's.
+/// Inspects the images that OpenMP descriptors point to and that have neither a section for images
+/// nor a symbol: images of stripped programs that `clang-offload-wrapper` of LLVM 15 or earlier
+/// wrapped. `before` is the number of images before this file's.
 pub(super) fn of_descriptors(
     walk: &mut Walk<'_>,
     cursor: &Cursor,
@@ -407,7 +404,7 @@ pub(super) fn of_descriptors(
         .flat_map(|descriptor| &descriptor.images)
     {
         let (offset, size) = (cursor.piece.file_offset(row.start), row.end - row.start);
-        // The row may be of the OffloadBinary that the image is in. What was inflated has no
+        // The row may cover the OffloadBinary that contains the image. Decompressed images have no
         // offset.
         let is_it = |image: &Image| match (offset, image.offset) {
             (Some(start), Some(at)) => at >= start && at - start < size,
@@ -435,7 +432,7 @@ pub(super) fn of_descriptors(
     }
 }
 
-/// `0.data`, or `data.<hash>.0` for large images.
+/// Whether the name is `0.data`, or `data.<hash>.0` for large images.
 fn is_sycl_image(rest: &str) -> bool {
     rest.starts_with("data.")
         || rest
@@ -451,7 +448,7 @@ fn sycl_index(name: &str) -> Option<&str> {
         .and_then(|rest| rest.rsplit('.').next()))
 }
 
-/// The symbols that have names of images or of what belongs to them.
+/// The symbols with the names of images or of their parts, such as triples.
 fn image_symbols<'f>(
     cursor: &Cursor,
     file: &'f object::File<'f>,
@@ -502,8 +499,8 @@ fn sycl_triples(
     triples
 }
 
-/// Inspects the images that the module at `cursor` embeds. A module without any is added as an
-/// image if it is for a device.
+/// Inspects the images that the module at `cursor` embeds. A module without images is an image
+/// itself if it is for a device.
 pub(super) fn host_bitcode(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     walk.bytes(cursor, Part::Bitcode);
     let embedded =

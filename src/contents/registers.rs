@@ -1,5 +1,5 @@
-//! Finds the runtimes that an object or program registers images with, by the functions that it
-//! refers to.
+//! Search for the runtimes that an object or program registers images with, by the functions that
+//! it refers to.
 
 use anyhow::{Error, Result};
 use object::{Object, ObjectSymbol};
@@ -9,8 +9,8 @@ use super::report::Registration;
 use super::walk::{Cursor, Walk};
 use crate::registration::{fatbin, openmp, sycl};
 
-/// A runtime: its function that registers images, its name, and how the names of its libraries
-/// start.
+/// A runtime: its function that registers images, its name, and the prefixes of the names of its
+/// libraries.
 struct Runtime {
     symbol: &'static str,
     name: &'static str,
@@ -40,9 +40,8 @@ const RUNTIMES: [Runtime; 4] = [
     },
 ];
 
-/// Notes the registrations of the object or program at `cursor`. Where it has no images
-/// (`has_images`), a function that it defines itself tells that it is the runtime, and not that it
-/// uses one.
+/// Records the registrations of the object or program at `cursor`. If it has no images
+/// (`has_images`) but defines the function itself, it is the runtime and does not use one.
 pub(super) fn of(walk: &mut Walk<'_>, cursor: &Cursor, has_images: bool) -> Result<()> {
     let data = cursor.piece.bytes();
     let file = object::File::parse(data)?;
@@ -92,7 +91,7 @@ pub(super) fn of(walk: &mut Walk<'_>, cursor: &Cursor, has_images: bool) -> Resu
     Ok(())
 }
 
-/// Notes the registrations of a program for Windows, whose import table names the library of each
+/// Records the registrations of a program for Windows, whose import table names the library of each
 /// function.
 fn imports(walk: &mut Walk<'_>, cursor: &Cursor, file: &object::File<'_>) -> Result<()> {
     for import in file.imports()? {

@@ -1,5 +1,5 @@
-//! What [`inspect`](crate::inspect()) finds in a file, as plain data with the names that
-//! `offld inspect --json` writes (docs/reference/json.md), and the bytes of each image.
+//! Results of [`inspect`](crate::inspect()) as plain data, with the names that `offld inspect
+//! --json` writes (docs/reference/json.md), and the bytes of each image.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::io::file_slice::FileSlice;
 use crate::registration::read::Registered;
 use crate::sys::atomic_file;
 
-/// The version of the report's form.
+/// The version of the report's format.
 pub(crate) const SCHEMA: u32 = 1;
 
 /// The type of a file that cannot be opened.
@@ -30,7 +30,7 @@ pub(crate) struct Report {
     pub schema: u32,
     /// The program and version that wrote it.
     pub generator: String,
-    /// A report for each file, in the order they were named.
+    /// A report for each file, in the order of the command line.
     pub files: Vec<FileReport>,
 }
 
@@ -38,9 +38,9 @@ pub(crate) struct Report {
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct FileReport {
-    /// The file, as it was named.
+    /// The file, as given by the caller.
     pub file: String,
-    /// Its other names, where it was found in a folder: links to it, and hard links.
+    /// Its other names in the inspected directories: symbolic links and hard links to it.
     pub also: Vec<String>,
     /// Its type: `elf-executable`, `archive`, `bitcode`, `bundle`, …
     #[serde(rename = "type")]
@@ -51,14 +51,14 @@ pub struct FileReport {
     pub registrations: Vec<Registration>,
     /// The tables of entries that it registers.
     pub entries: Vec<Entries>,
-    /// Who linked its device code, as offld notes it.
+    /// The versions of offld that linked its device code, from notes in the file.
     pub linked_by: Vec<Linker>,
-    /// The errors in it, each with its place.
+    /// The errors in it, each with its location.
     pub errors: Vec<String>,
-    /// What is registered, with names, where that was asked for.
+    /// The registered entries with their names, if requested.
     #[serde(skip)]
     pub(crate) registered: Vec<Registered>,
-    /// Whether something was left out that is not selected.
+    /// Whether a file or member that is not selected was skipped.
     #[serde(skip)]
     pub(crate) left_out: bool,
     /// The parts of the file that hold the images, as they are nested; none without images.
@@ -72,41 +72,41 @@ pub struct FileReport {
 pub struct Image {
     /// Its number in the file.
     pub index: usize,
-    /// Everything that it is in, the outermost first.
+    /// Everything that contains it, the outermost first.
     pub path: Vec<Step>,
-    /// The members of archives that it is in, the outermost first.
+    /// The archive members that contain it, the outermost first.
     pub members: Vec<String>,
-    /// Which members of archives these are, by number.
+    /// The indices of these archive members.
     #[serde(skip)]
     pub(crate) numbers: Vec<usize>,
-    /// The section that it is in.
+    /// The section that contains it.
     pub section: Option<String>,
-    /// The container that it is in, the innermost of them.
+    /// The innermost container that contains it.
     pub container: Option<&'static str>,
     /// Its id in a bundle, as stored.
     pub id: Option<String>,
-    /// Its offset in the file on disk (a thin archive's member is a file of its own); none if it
-    /// was decompressed.
+    /// Its offset in the file on disk; none if it was decompressed. A member of a thin archive is a
+    /// file of its own.
     pub offset: Option<u64>,
     /// The programming models it is for: `openmp`, `cuda`, `hip`, `sycl`; or `host`. Empty if its
-    /// container does not say.
+    /// container does not name any.
     pub kinds: Vec<String>,
     /// The triple of its device; empty if unknown.
     pub triple: String,
     /// The processor or target id; empty for any.
     pub target: String,
-    /// The tools that made it, as it names them.
+    /// The tools that made it, as recorded in the image.
     pub producers: Vec<String>,
-    /// The format that its OffloadBinary gives it.
+    /// The format that its OffloadBinary records.
     pub stored_as: Option<String>,
     /// Its format by its bytes: `elf`, `cubin`, `bitcode`, `spirv`, `ptx`, `empty`, `unknown`, …
     pub format: &'static str,
-    /// An ELF file's machine.
+    /// The machine of an ELF file.
     pub machine: Option<String>,
     /// Its size in bytes.
     pub size: u64,
-    /// The compressed size of what it was decompressed from: the image, or the whole bundle it is
-    /// in.
+    /// The compressed size of the data that it was decompressed from: the image, or the whole
+    /// bundle.
     pub compressed_size: Option<u64>,
     /// The SHA-256 of its bytes.
     pub sha256: Option<String>,
@@ -114,14 +114,14 @@ pub struct Image {
     pub flags: Option<u32>,
     /// The strings of its OffloadBinary entry.
     pub strings: BTreeMap<String, String>,
-    /// Its kernels, if they were asked for and it is an ELF file.
+    /// Its kernels, if requested and if it is an ELF file.
     pub kernels: Option<Vec<Kernel>>,
-    /// The file it was extracted to.
+    /// The file that it was extracted to.
     pub extracted: Option<String>,
-    /// Whether it is in a section of plain data, where only its headers tell that it is device
-    /// code: the program loads it by itself, or hands it to a compiler.
+    /// Whether it is in a section of plain data, where only its headers identify it as device code.
+    /// The program loads it by itself, or passes it to a compiler.
     pub in_data: bool,
-    /// What a runtime goes by when it chooses an image, where that was asked for.
+    /// The properties by which a runtime chooses an image, if requested.
     #[serde(skip)]
     pub(crate) choice: Choice,
     /// Its bytes, for extraction.
@@ -135,9 +135,9 @@ impl Image {
         self.kinds.iter().all(|kind| kind != "host")
     }
 
-    /// How many steps of the path lead to the archive that the image is a member of, if that
-    /// archive stands where an image would: Intel's ocloc makes one of the code for several
-    /// devices. None for every other image.
+    /// The number of steps of the path to the archive that contains the image, if that archive
+    /// takes the place of an image: Intel's ocloc makes an archive of the code for several devices.
+    /// None for every other image.
     pub(crate) fn steps_to_archive(&self) -> Option<usize> {
         let is_around = |step: &Step| {
             matches!(
@@ -154,23 +154,22 @@ impl Image {
         Some(outer + member)
     }
 
-    /// Writes the image's bytes to `out`; with `Vec<u8>` for `out`, into memory. They are read from
-    /// the file that was inspected, which must not have changed, or from a temporary file where
-    /// they were inflated.
+    /// Writes the image's bytes to `out`, for example to a `Vec<u8>`. The bytes come from the
+    /// inspected file, which must not have changed, or from a temporary file with decompressed
+    /// data.
     ///
     /// # Errors
-    /// [`Error::Io`] when reading or writing fails. [`Error::Usage`] when the report was made
-    /// without the bytes ([`InspectOptions::headers_only`](crate::InspectOptions::headers_only)).
+    /// [`Error::Io`] if reading or writing fails. [`Error::Usage`] if the report was made without
+    /// the bytes ([`InspectOptions::headers_only`](crate::InspectOptions::headers_only)).
     pub fn write_to(&self, out: &mut impl Write) -> Result<(), Error> {
         io::copy(&mut bytes_of::reader(self.kept()?), out)?;
         Ok(())
     }
 
-    /// Writes the image's bytes to the file at `path`, which appears whole or not at all.
+    /// Writes the image's bytes to the file at `path`, atomically: the file is never incomplete.
     ///
     /// # Errors
-    /// As those of [`Image::write_to`]; [`Error::Io`] with the path when the file cannot be
-    /// written.
+    /// The same as [`Image::write_to`]; [`Error::Io`] with the path if the file cannot be written.
     pub fn write_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let written = atomic_file::replace(path, |file| Ok(self.write_to(file)?));
@@ -180,12 +179,12 @@ impl Image {
         })
     }
 
-    /// The image's bytes where they are: in the map of the file that was inspected, or of a
-    /// temporary file where they were inflated. What is touched of them counts as memory in use;
-    /// [`Image::write_to`] takes little, however large the image is.
+    /// The image's bytes in place: in the memory map of the inspected file, or of a temporary file
+    /// with decompressed data. Accessed pages count as memory in use; [`Image::write_to`] takes
+    /// little memory for images of any size.
     ///
     /// # Errors
-    /// [`Error::Usage`] when the report was made without the bytes
+    /// [`Error::Usage`] if the report was made without the bytes
     /// ([`InspectOptions::headers_only`](crate::InspectOptions::headers_only)).
     pub fn bytes(&self) -> Result<&[u8], Error> {
         Ok(self.kept()?.bytes())
@@ -198,7 +197,7 @@ impl Image {
     }
 }
 
-/// One of the things that enclose an image. `offset` counts from the start of the file on disk.
+/// An item that contains an image. `offset` counts from the start of the file on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "in", rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -209,32 +208,31 @@ pub enum Step {
         name: String,
         /// Its file, if the archive is thin.
         file: Option<String>,
-        /// Where it starts; for a member of a thin archive, in its own file.
+        /// Its start; for a member of a thin archive, in the member's own file.
         offset: Option<u64>,
         /// Its size as stored, which may be compressed.
         size: u64,
-        /// The compression method of a member of a zip file; `sparse` where a tar archive leaves
-        /// out zeros.
+        /// The compression method of a member of a zip file; `sparse` if a tar archive omits zeros.
         compression: Option<&'static str>,
-        /// Its decompressed size, if it is compressed.
+        /// Its uncompressed size, if it is compressed.
         plain_size: Option<u64>,
     },
     /// A file that is compressed as a whole.
     Compressed {
-        /// What compressed it: `gzip`, `xz`, `zstd`, `bzip2`.
+        /// The compression method: `gzip`, `xz`, `zstd`, `bzip2`.
         name: &'static str,
-        /// Where it starts.
+        /// Its start.
         offset: Option<u64>,
         /// Its size as stored.
         size: u64,
-        /// Its decompressed size; none of a tar archive, of which not all is kept.
+        /// Its uncompressed size; none for a tar archive, which is not decompressed as a whole.
         plain_size: Option<u64>,
     },
     /// A section of an object or program.
     Section {
         /// Its name.
         name: String,
-        /// Where it starts.
+        /// Its start.
         offset: Option<u64>,
         /// Its size.
         size: u64,
@@ -243,7 +241,7 @@ pub enum Step {
     Symbol {
         /// Its name.
         name: String,
-        /// Where it starts.
+        /// Its start.
         offset: Option<u64>,
         /// Its size.
         size: u64,
@@ -252,7 +250,7 @@ pub enum Step {
     Container {
         /// Its name.
         name: &'static str,
-        /// Where it starts.
+        /// Its start.
         offset: Option<u64>,
         /// Its size as stored, which may be compressed.
         size: u64,
@@ -260,7 +258,7 @@ pub enum Step {
         version: Option<u32>,
         /// The compression method.
         compression: Option<&'static str>,
-        /// Its decompressed size, if it is compressed.
+        /// Its uncompressed size, if it is compressed.
         plain_size: Option<u64>,
         /// Its offset in the enclosing data.
         #[serde(skip)]
@@ -272,47 +270,47 @@ pub enum Step {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Registration {
-    /// The members of archives that register, the outermost first.
+    /// The archive members that register, the outermost first.
     pub members: Vec<String>,
-    /// Which members of archives these are, by number.
+    /// The indices of these archive members.
     #[serde(skip)]
     pub(crate) numbers: Vec<usize>,
     /// `openmp`, `cuda`, `hip`, `sycl`.
     pub runtime: &'static str,
     /// The function that is called.
     pub symbol: String,
-    /// Where the function is defined: `here` in the file itself; `library` in a library that the
+    /// Where the function is defined: `here` for the file itself; `library` for a library that the
     /// program needs; `elsewhere` if the file is an object that leaves it undefined.
     pub found: &'static str,
     /// The needed libraries that define it.
     pub libraries: Vec<Library>,
 }
 
-/// A table of entries: what host code calls and registers.
+/// A table of entries: the kernels and variables that host code calls and registers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Entries {
-    /// The members of archives that have it, the outermost first.
+    /// The archive members that contain it, the outermost first.
     pub members: Vec<String>,
     /// Its section.
     pub section: String,
-    /// How many bytes an entry has; none if that cannot be told.
+    /// The size of an entry in bytes; none if unknown.
     pub entry_size: Option<u64>,
-    /// How many entries it has.
+    /// The number of entries.
     pub count: Option<u64>,
-    /// The releases of LLVM whose entries have this form and are in a section of this name.
+    /// The LLVM releases whose entries have this layout and a section of this name.
     pub llvm: Option<&'static str>,
 }
 
-/// An offld that linked the device code of a file or of a member of it.
+/// A version of offld that linked the device code of a file or member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Linker {
-    /// The members of archives that say it, the outermost first.
+    /// The archive members with the note, the outermost first.
     pub members: Vec<String>,
     /// The version of offld.
     pub offld: String,
-    /// The device compiler and its version; none if offld did not know it.
+    /// The device compiler and its version; none if offld did not know them.
     pub device_compiler: Option<String>,
 }
 
@@ -322,14 +320,14 @@ pub struct Linker {
 pub struct Library {
     /// Its name, as the program has it.
     pub name: String,
-    /// The path at which the dynamic loader would find it now.
+    /// The path at which the dynamic loader would find it on this machine.
     pub path: Option<String>,
-    /// The chain of libraries through which the program needs it, starting with one that the
-    /// program names; empty if it names this one.
+    /// The chain of libraries through which the program needs it. The program names the first one.
+    /// Empty if the program names this library itself.
     pub through: Vec<String>,
 }
 
-/// Where something is, for errors: `libx.a(a.o): .hip_fatbin: bundle at +0x1000`.
+/// A location, for error messages: `libx.a(a.o): .hip_fatbin: bundle at +0x1000`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Place {
     pub(super) file: PathBuf,
@@ -361,7 +359,7 @@ impl Place {
         })
     }
 
-    /// Whether a container, member or file that it is in is compressed.
+    /// Whether a container, member or file around it is compressed.
     pub(super) fn is_compressed(&self) -> bool {
         let packs = |step: &Step| {
             matches!(
@@ -388,7 +386,7 @@ impl Place {
         })
     }
 
-    /// Where it is in the file.
+    /// The location in the file, without the name of the file.
     pub(super) fn within(&self) -> String {
         let text = Place {
             file: PathBuf::new(),

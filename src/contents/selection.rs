@@ -1,5 +1,5 @@
-//! Which files, and which members of wheels, other zip files and tar archives, a command looks at:
-//! `--only GLOB` and `--exclude GLOB`.
+//! Selection of files, and of members of wheels, other zip files and tar archives, by `--only GLOB`
+//! and `--exclude GLOB`.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use glob::Pattern;
 use crate::error::Error;
 use crate::model::printable;
 
-/// Patterns of names. With none, everything is selected.
+/// Patterns of names. Without patterns, everything is selected.
 #[derive(Debug, Default)]
 pub(crate) struct Selection {
     only: Vec<Rule>,
@@ -23,23 +23,20 @@ struct Rule {
     used: AtomicBool,
 }
 
-/// What a selection says of a file or member.
+/// The decision on a file or member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// Everything in it is selected, unless a pattern excludes it.
+    /// The file is selected with all its members that no pattern excludes.
     Selected,
-    /// A member of it may be selected; the file itself is not.
+    /// The file itself is not selected, but its members may be.
     Within,
     /// Nothing in it is selected.
     Excluded,
 }
 
 impl Selection {
-    /// The selection of what one of `only` matches and none of `exclude`; with an empty `only`, of
-    /// all names.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] names an invalid pattern.
+    /// Selects names that one of `only` and none of `exclude` matches. An empty `only` selects all
+    /// names.
     pub(crate) fn new(only: &[String], exclude: &[String]) -> Result<Selection, Error> {
         let rules = |option: &str, texts: &[String]| {
             let rule = |text: &String| {
@@ -64,7 +61,7 @@ impl Selection {
         })
     }
 
-    /// The selection of the members with these names, and of others whose names end with one.
+    /// Selects the members with these names, and members whose paths end with one of them.
     pub(crate) fn of_members(names: impl Iterator<Item = String>) -> Selection {
         let rule = |name: String| Pattern::new(&Pattern::escape(&name)).ok();
         let rules = names.filter_map(rule).map(|pattern| Rule {
@@ -82,8 +79,8 @@ impl Selection {
         self.only.is_empty() && self.exclude.is_empty()
     }
 
-    /// What becomes of something called `name`; `within` is the choice for the file that it is in,
-    /// none for a file by itself.
+    /// The decision on the file or member `name`. `within` is the decision on the enclosing file,
+    /// if any.
     pub(crate) fn of(&self, name: &Path, within: Option<Choice>) -> Choice {
         if self
             .exclude
@@ -94,7 +91,7 @@ impl Selection {
         {
             return Choice::Excluded;
         }
-        // Each pattern is tried, so that those without a match can be told.
+        // Every pattern is tried, because patterns without a match are reported.
         let matched = self.only.iter().filter(|rule| rule.matches(name)).count() > 0;
         match within {
             Some(choice) if choice != Choice::Within => choice,

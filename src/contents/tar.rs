@@ -1,7 +1,7 @@
-//! Inspection of tar archives, by themselves and in compressed files. What a member is is told by
-//! how it begins; a member of an archive by itself is read where it is, and any other is unpacked
-//! if there can be device code in it. Links and devices are passed over: what they lead to is no
-//! part of the archive, or a member of its own.
+//! Inspection of tar archives, by themselves and in compressed files. The first bytes of a member
+//! reveal its type. A member of an uncompressed archive is read in place; other members are
+//! unpacked if they can have device code. Links and devices are skipped: a link's target is either
+//! outside of the archive or a member itself.
 
 use std::io::{self, Read};
 
@@ -23,7 +23,7 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     walk.container(cursor, 0, cursor.piece.size(), "tar");
     let mut tar = TarReader::new(InMemory::new(cursor.piece.bytes()));
     each(walk, cursor, &mut tar, |walk, tar, member| {
-        // That they are not all there is told when the next member is looked for.
+        // The search for the next member reports missing bytes.
         let Some(stored) = cursor.piece.slice(member.offset, member.size) else {
             return Ok(());
         };
@@ -67,9 +67,8 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     })
 }
 
-/// Inspects every file in the tar archive that begins with `start` and goes on with `rest`, which
-/// comes out of the compressed file at `cursor`; and reads `rest` to its end, where its checksums
-/// are.
+/// Inspects every file in the tar archive that begins with `start` and continues with `rest`, the
+/// decompressed data of the file at `cursor`. Reads `rest` to its end, which has the checksums.
 pub(super) fn streamed(
     walk: &mut Walk<'_>,
     cursor: &Cursor,
@@ -108,7 +107,7 @@ pub(super) fn streamed(
     behind.map(drop)
 }
 
-/// What is in `member`, if there can be device code in it.
+/// The contents of `member`, if it can have device code.
 fn unpacked<R: TarInput>(
     walk: &Walk<'_>,
     tar: &mut TarReader<R>,
@@ -124,8 +123,8 @@ fn unpacked<R: TarInput>(
         .map_err(|error| error.downcast().unwrap_or_else(io::Error::other))
 }
 
-/// Goes through the files of `tar` with `go`. What is wrong with one of them is noted; an error is
-/// one after which there is nothing more to be read.
+/// Calls `go` for each file of `tar`. Errors in one file are recorded. Fails if the rest of the
+/// archive cannot be read.
 fn each<R: TarInput>(
     walk: &mut Walk<'_>,
     cursor: &Cursor,
@@ -152,8 +151,8 @@ fn each<R: TarInput>(
     }
 }
 
-/// A cursor for `member` of the archive at `cursor`, whose bytes are in `piece` and begin at
-/// `offset` in the file on disk.
+/// A cursor for `member` of the archive at `cursor`. Its bytes are in `piece` and begin at `offset`
+/// in the file on disk.
 fn inner(
     walk: &Walk<'_>,
     cursor: &Cursor,
@@ -174,8 +173,8 @@ fn inner(
         cursor.deeper(piece, cursor.place.then(step), cursor.facts.clone()),
         &name,
     );
-    // What the member names (libraries beside it, members of a thin archive) would be in the
-    // archive, too. No file has such a path.
+    // Files that the member refers to (libraries next to it, members of a thin archive) would be in
+    // the archive, too. This path leads to no existing file.
     let file = cursor
         .file
         .join(member.path().unwrap_or_else(|| "member".as_ref()));

@@ -1,5 +1,5 @@
 //! Tests with inputs that no available tool writes (OffloadBinaries of versions 2 and 3, compressed
-//! bundles of version 1), with damaged files, and of the limit of nesting.
+//! bundles of version 1), with damaged files, and at the limit of nesting.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -50,8 +50,8 @@ fn words(values: &[u64]) -> Vec<u8> {
         .collect()
 }
 
-/// A binary of version 2 or 3, plain, with these images for AMD's GPUs of these names; `header` is
-/// its size.
+/// An uncompressed binary of version 2 or 3, with images for the AMD GPUs of these names; `header`
+/// is the size of its header.
 fn several(version: u32, header: u64, images: &[(&str, &[u8])]) -> Vec<u8> {
     let count = images.len() as u64;
     let strings_at = header + 40 * count;
@@ -131,7 +131,7 @@ fn offload_binaries_of_every_version() {
         ("zlib", packed(&plain, zlib)),
     ];
     for (name, bytes) in &all {
-        // The next one starts at the next multiple of 8, and is no other for it.
+        // The second binary starts at the next multiple of 8, and the padding is not a binary.
         let mut row = bytes.clone();
         row.resize(row.len().next_multiple_of(8), 0);
         row.extend(bytes);
@@ -191,7 +191,7 @@ fn bundle_of(entries: &[(&str, &[u8])]) -> Vec<u8> {
         .fold(header, |all, (_, bytes)| [&all[..], bytes].concat())
 }
 
-/// Version 1: `CCOB`, version, method, plain size, hash.
+/// Version 1: `CCOB`, version, method, uncompressed size, hash.
 fn compressed_1(plain: &[u8], method: u16, packed: &[u8]) -> Vec<u8> {
     use md5::Digest;
     let hash = md5::Md5::digest(plain);
@@ -279,7 +279,7 @@ fn a_size_that_lies_is_an_error_and_costs_nothing() {
     );
 }
 
-/// A fatbinary with a cubin for sm_90 in an LZ4 block, which is said to be of `plain_size` bytes.
+/// A fatbinary with a cubin for sm_90 in an LZ4 block, whose header says `plain_size` bytes.
 fn with_lz4(stored: &[u8], plain_size: u64) -> Vec<u8> {
     let mut entry = [0; 64];
     entry[0] = 2;
@@ -331,7 +331,7 @@ fn what_takes_too_much_memory_to_inflate_is_an_image_all_the_same() {
         .map(|leaf| (leaf.file, leaf.inflated))
         .collect();
     assert_eq!(of_image, [(stored.len() as u64, PLAIN)]);
-    // More than LZ4 can hold is a lie.
+    // A size that LZ4 data of this length cannot hold.
     let lie = with_lz4(&stored, 1 << 50);
     assert!(
         of(&lie).errors[0].contains("uncompressed size is more than the compressed data can hold"),
@@ -401,7 +401,7 @@ fn object_of_one_name(count: usize, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Looking up each name of a large object of this kind took minutes.
+/// Name lookups in a large object of this kind took minutes.
 #[test]
 fn names_of_symbols_that_share_their_bytes_are_an_error() {
     let name = "_ZTS".repeat(5000);
@@ -413,7 +413,7 @@ fn names_of_symbols_that_share_their_bytes_are_an_error() {
     );
 }
 
-/// A fatbinary of entries: kind, processor, flags, stored bytes, size that is not compressed.
+/// A fatbinary of entries: kind, processor, flags, stored bytes, uncompressed size.
 fn fatbinary(entries: &[(u16, u32, u64, &[u8], u64)]) -> Vec<u8> {
     let mut all = Vec::new();
     for (kind, arch, flags, stored, plain) in entries {
@@ -504,7 +504,7 @@ fn an_image_that_cannot_be_inflated_is_an_image_and_hides_no_other() {
 #[test]
 fn what_is_damaged_hides_nothing_around_it() {
     let whole = fatbinary(&[(1, 90, 0x11, PTX, 0)]);
-    // An entry that goes past the end, behind one that does not.
+    // An entry that ends past the end of the file, after a complete entry.
     let mut cut = fatbinary(&[(1, 80, 0x11, PTX, 0), (1, 90, 0x11, PTX, 0)]);
     let second = 16 + 64 + PTX.len().next_multiple_of(8);
     cut[second + 8] = 0xff;
@@ -515,7 +515,7 @@ fn what_is_damaged_hides_nothing_around_it() {
         "{:?}",
         file.errors
     );
-    // A container without a size that could be believed, before one that is whole.
+    // A container with an implausible size, before a complete one.
     let mut lost = whole.clone();
     lost[8..16].fill(0xff);
     let file = of(&[lost, whole].concat());
@@ -525,7 +525,7 @@ fn what_is_damaged_hides_nothing_around_it() {
         "{:?}",
         file.errors
     );
-    // A compressed bundle that is damaged behind its own header.
+    // A compressed bundle with damage after its own header.
     let code: Vec<u8> = (0u32..300_000)
         .map(|at| (at.wrapping_mul(0x9e37_79b9) >> 24) as u8)
         .collect();
@@ -555,7 +555,7 @@ fn what_is_damaged_hides_nothing_around_it() {
 fn ptx_names_its_processor() {
     let file = of(&PTX[..PTX.len() - 1]);
     assert_eq!(images(&file), [" nvptx64-nvidia-cuda sm_90 44"]);
-    // As GCC's archives of nvptx-none have it.
+    // As in GCC's archives for nvptx-none.
     let file = of(b"// BEGIN PREAMBLE\n\t.version\t6.0\n\t.target\tsm_35\n\t.address_size 64\n// END PREAMBLE\n");
     assert_eq!(images(&file)[0].split(' ').nth(2), Some("sm_35"));
 }

@@ -1,6 +1,6 @@
-//! Images as runtimes see them together: those of one of OpenMP's descriptors, those of one
-//! container that CUDA or HIP is given; in an object, where nothing is registered yet, those of one
-//! kind.
+//! Groups of images from which a runtime chooses one: the images of one OpenMP descriptor, or of
+//! one container that CUDA or HIP gets. In an object, where nothing is registered yet, the images
+//! of one kind.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -10,7 +10,7 @@ use crate::model::{OffloadKind, printable};
 use crate::registration::read::{Bounds, Descriptor, Entry, Registered, Table};
 use crate::target::Target;
 
-/// The first components of the triples of CPUs, by what `contents` calls their ELF machine.
+/// The first components of CPU triples, by the name of the ELF machine in reports.
 pub(super) const MACHINES: [(&str, &[&str]); 8] = [
     ("x86-64", &["x86_64", "amd64"]),
     ("i386", &["i386", "i486", "i586", "i686"]),
@@ -22,31 +22,31 @@ pub(super) const MACHINES: [(&str, &[&str]); 8] = [
     ("loongarch", &["loongarch"]),
 ];
 
-/// The place of images in a program that no descriptor has.
+/// The location of images in a program that no descriptor lists.
 pub(crate) const NOT_REGISTERED: &str = "not registered";
-/// The place of images in an object.
+/// The location of images in an object.
 pub(crate) const LATER: &str = "registered by a later link";
 
-/// Images of which a runtime takes one.
+/// Images of which a runtime loads one.
 #[derive(Debug)]
 pub(crate) struct Unit<'f> {
     /// The runtime.
     pub(crate) kind: OffloadKind,
-    /// The members of archives that they are in.
+    /// The enclosing archive members.
     pub(crate) members: &'f [String],
-    /// Where they are, for people.
+    /// The location of the images, for messages.
     pub(crate) place: String,
     /// The images, in the runtime's order.
     pub(crate) images: Vec<&'f Image>,
-    /// The names of the kernels that the host registers with them; none where no table tells. A
-    /// name is none where the table's pointer to it cannot be followed.
+    /// The names of the kernels that the host registers with the images; none if there is no table.
+    /// A name is none if the table's pointer to it cannot be followed.
     pub(crate) kernels: Option<Vec<Option<&'f str>>>,
-    /// Whether the table is of more containers than this one.
+    /// Whether the table belongs to several containers.
     pub(crate) shares_entries: bool,
 }
 
-/// What an image is for. Those of older releases stand in no container, so that of a CPU's only the
-/// machine is known.
+/// The target of an image. CPU images of older releases have no container, so only their machine is
+/// known.
 pub(crate) fn target(image: &Image) -> Target {
     let of_machine = || {
         MACHINES
@@ -59,7 +59,7 @@ pub(crate) fn target(image: &Image) -> Target {
     }
 }
 
-/// What an image is for, for people.
+/// The target and format of an image, for messages.
 pub(crate) fn name(image: &Image) -> String {
     let target = target(image);
     let format = match image.format {
@@ -75,7 +75,7 @@ pub(crate) fn name(image: &Image) -> String {
     }
 }
 
-/// What an image is for in a word, if one is enough: its processor, else the first component of its
+/// A short name for the target of an image: its processor, or else the first component of its
 /// triple.
 pub(crate) fn short_name(image: &Image) -> String {
     let target = target(image);
@@ -95,13 +95,13 @@ pub(crate) fn short_name(image: &Image) -> String {
     }
 }
 
-/// The kernels of an image, or all symbols that it defines; none where its format does not tell.
+/// The kernels of an image, or all symbols that it defines; none if its format does not list them.
 pub(crate) fn names(image: &Image) -> Option<BTreeSet<&str>> {
     if let Some(names) = &image.choice.names {
         return Some(names.iter().map(String::as_str).collect());
     }
-    // The kernels of Intel's images are in no table that is read, nor are those of an ELF file in
-    // Intel's OpenCL form, which names no machine.
+    // No reader exists for the kernels of Intel images, including ELF files in Intel's OpenCL form,
+    // which name no machine.
     if matches!(image.machine.as_deref(), Some("intelgt" | "0")) {
         return None;
     }
@@ -111,27 +111,27 @@ pub(crate) fn names(image: &Image) -> Option<BTreeSet<&str>> {
         .map(|kernels| kernels.iter().map(|kernel| kernel.name.as_str()).collect())
 }
 
-/// The kernels of an image, if it lists them: bitcode lists every symbol.
+/// The kernels of an image, if it lists them. Bitcode lists every symbol instead.
 pub(crate) fn listed(image: &Image) -> Option<BTreeSet<&str>> {
     names(image).filter(|_| image.format != "bitcode")
 }
 
-/// What is in one object or program: a file by itself, or a member of an archive.
+/// The contents of one object or program: a file by itself, or a member of an archive.
 #[derive(Debug)]
 pub(crate) struct Content<'f> {
-    /// The members of archives that it is in, the outermost first.
+    /// The enclosing archive members, the outermost first.
     pub(crate) members: &'f [String],
-    /// Its images of device code that something names.
+    /// The device images with a section, symbol or registration.
     images: Vec<&'f Image>,
-    /// Its images in plain data, which the program loads by itself.
+    /// The images in plain data, which the program loads by itself.
     pub(crate) in_data: Vec<&'f Image>,
-    /// What its host code registers.
+    /// The entries and images that its host code registers.
     pub(crate) registered: Option<&'f Registered>,
     /// The runtimes that it calls.
     pub(crate) registrations: Vec<&'f Registration>,
 }
 
-/// Everything in a file, by the object or program that it is in.
+/// The contents of a file, for each object or program in it.
 pub(crate) fn contents(report: &FileReport) -> Vec<Content<'_>> {
     let mut all = Contents::default();
     for image in report.images.iter().filter(|image| image.is_device()) {
@@ -156,7 +156,8 @@ pub(crate) fn contents(report: &FileReport) -> Vec<Content<'_>> {
 #[derive(Default)]
 struct Contents<'f> {
     list: Vec<Content<'f>>,
-    /// By the members that they are in, and which these are of several of one name.
+    /// Indices of `list` by the names and indices of the enclosing members. Members may have the
+    /// same name.
     places: HashMap<(&'f [String], &'f [usize]), usize>,
 }
 
@@ -209,9 +210,9 @@ pub(crate) fn of<'f>(content: &Content<'f>) -> Vec<Unit<'f>> {
     units
 }
 
-/// The images that stand by themselves: no container says which runtime they are for, and no host
-/// code registers them. They are modules, which a program loads by the name of their file
-/// (`cuModuleLoad`, `hipModuleLoad`), and libraries that compilers link.
+/// Images that stand alone: no container names their runtime, and no host code registers them.
+/// These are modules, which a program loads by file name (`cuModuleLoad`, `hipModuleLoad`), and
+/// libraries that compilers link.
 pub(crate) fn modules<'f>(contents: &[Content<'f>]) -> Vec<&'f Image> {
     let is_loose = |image: &&Image| {
         !OffloadKind::ALL
@@ -227,8 +228,8 @@ pub(crate) fn modules<'f>(contents: &[Content<'f>]) -> Vec<&'f Image> {
         .collect()
 }
 
-/// Modules of which a program loads the one that fits, as one unit; `members` are those that they
-/// are all in.
+/// One unit of modules from which a program loads the one that fits. `members` are the archive
+/// members that contain them all.
 pub(crate) fn unit_of_modules<'f>(
     images: Vec<&'f Image>,
     members: &'f [String],
@@ -249,7 +250,7 @@ pub(crate) fn unit_of_modules<'f>(
     }
 }
 
-/// What the units of one kind are made of.
+/// The parts of the units of one kind.
 struct Parts<'f> {
     kind: OffloadKind,
     members: &'f [String],
@@ -258,8 +259,7 @@ struct Parts<'f> {
 }
 
 impl<'f> Parts<'f> {
-    /// The kernels of this kind in `tables`; none where there is no table, or one that cannot be
-    /// read.
+    /// The kernels of this kind in `tables`; none if there is no table, or if one cannot be read.
     fn kernels<'t>(
         &self,
         tables: impl Iterator<Item = &'f Table> + 't,
@@ -301,15 +301,15 @@ impl<'f> Parts<'f> {
         }
     }
 
-    /// A unit for each descriptor, and one for images that are in none.
+    /// Adds a unit for each descriptor, and one for images that no descriptor lists.
     fn openmp(self, units: &mut Vec<Unit<'f>>) {
         let descriptors = self.registered.map_or(&[][..], |found| &found.descriptors);
         let mut left = self.own.clone();
         for descriptor in descriptors {
             let base = self.registered.and_then(|found| found.base);
             let images = descriptor.images.iter().filter_map(|row| {
-                // The runtime may be given the OffloadBinary that an image is in (LLVM 15 and 16).
-                // What was inflated has no place in the file; there the images stand in the same
+                // A descriptor may point to the OffloadBinary that contains an image (LLVM 15 and
+                // 16). Decompressed images have no offset in the file, but they have the same
                 // order.
                 let at = left.iter().position(|image| match (base, image.offset) {
                     (Some(base), Some(offset)) => {
@@ -337,8 +337,8 @@ impl<'f> Parts<'f> {
             None
         };
         let wants = kernels.as_ref().is_some_and(|kernels| !kernels.is_empty());
-        // What a link has read may stand in its output as well (LLVM 14); what is registered is in
-        // the descriptors then.
+        // Inputs of a link may remain in its output (LLVM 14). In that case the descriptors list
+        // the registered images.
         let is_input = linked && !descriptors.is_empty();
         if wants || !left.is_empty() && !is_input {
             let place = if linked { NOT_REGISTERED } else { LATER };
@@ -346,7 +346,7 @@ impl<'f> Parts<'f> {
         }
     }
 
-    /// A unit for each container.
+    /// Adds a unit for each container.
     fn containers(self, units: &mut Vec<Unit<'f>>) {
         let mut groups: Vec<(Vec<Step>, Vec<&'f Image>)> = Vec::new();
         let mut places: HashMap<Vec<Step>, usize> = HashMap::new();
@@ -389,8 +389,8 @@ fn place(descriptor: &Descriptor) -> String {
     format!("descriptor at {:#x}", descriptor.offset)
 }
 
-/// The container that a runtime is given: the outermost one. OffloadBinaries of objects hold an
-/// image each, and are one unit.
+/// The container that a runtime gets: the outermost one. The OffloadBinaries of an object hold one
+/// image each and form one unit.
 fn container(path: &[Step]) -> Vec<Step> {
     let at = path
         .iter()

@@ -1,5 +1,6 @@
-//! The recursion through a file and everything it contains, down to the device images. An error in
-//! one container ends that container only; it is noted, and the rest is still inspected.
+//! Recursion through a file and everything it contains, down to the device images. An error in a
+//! container ends the inspection of that container only: it is recorded, and the rest is still
+//! inspected.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,15 +32,15 @@ use crate::sys::progress::{Meter, Reached};
 use crate::sys::signals::Signals;
 use crate::sys::threads::lock;
 
-/// Limit of the members, sections and containers that are opened in a file: this many, and one more
-/// for every [`BYTES_EACH`] bytes of the file. Without it a small file could take forever, such as
-/// a thin archive that has itself as a member twice.
+/// Limit of the members, sections and containers that are opened in a file: [`FEW`], and one more
+/// for every [`BYTES_EACH`] bytes of the file. Without a limit a small file could take forever,
+/// such as a thin archive that has itself as a member twice.
 const FEW: u64 = 4096;
 const BYTES_EACH: u64 = 16;
 /// The name of the first member of a Debian package.
 const DEBIAN: &[u8] = b"debian-binary";
 
-/// The state of the recursion: the limits, and what has been found.
+/// The state of the recursion: the limits and the results.
 pub(super) struct Walk<'r> {
     pub(super) options: &'r Options,
     pub(super) signals: Arc<Signals>,
@@ -49,23 +50,23 @@ pub(super) struct Walk<'r> {
     pub(super) linked_by: Vec<Linker>,
     pub(super) registered: Vec<Registered>,
     pub(super) errors: Vec<String>,
-    /// Whether something was left out that is not selected.
+    /// Whether a file or member that is not selected was skipped.
     pub(super) left_out: bool,
-    /// The tree of the parts that have been found.
+    /// The tree of the parts that were found.
     pub(super) tree: Recorder,
-    /// What covers which bytes, where sizes are wanted.
+    /// The layout of the file, if sizes are requested.
     pub(super) layout: Option<Layout>,
     /// How many more members, sections and containers may be opened.
     left: Arc<AtomicU64>,
-    /// How many more bytes may be unpacked of what is compressed as a file or as a member.
+    /// How many more bytes may be decompressed from compressed files and members.
     pub(super) allowance: Allowance,
-    /// How far the file has been gone through.
+    /// The progress through the file.
     pub(super) reached: Reached,
     spool: &'r Mutex<Spool>,
     reader: &'r Reader<'r>,
 }
 
-/// What walks through the parts of a file share.
+/// The limits that all walks through one file share.
 pub(super) struct Limits<'r> {
     reader: &'r Reader<'r>,
     left: Arc<AtomicU64>,
@@ -73,28 +74,29 @@ pub(super) struct Limits<'r> {
     reached: Reached,
 }
 
-/// Bytes to be inspected, with their place and what the enclosing containers say about them.
+/// Bytes to be inspected, with their location and the metadata of the enclosing containers.
 #[derive(Clone)]
 pub(super) struct Cursor {
     pub(super) piece: FileSlice,
-    /// The file on disk that they are in. Paths in thin archives and run paths are relative to it.
+    /// The file on disk that contains them. Paths in thin archives and run paths are relative to
+    /// it.
     pub(super) file: PathBuf,
     pub(super) place: Place,
-    /// Which members of archives they are in, by number: two members of one archive may have the
-    /// same name.
+    /// The indices of the enclosing archive members: two members of one archive may have the same
+    /// name.
     pub(super) numbers: Vec<usize>,
     pub(super) facts: ImageMetadata,
-    /// Whether they are in a container: then they are an image, whatever their format.
+    /// Whether they are in a container. Such bytes are an image, whatever their format.
     pub(super) inside: bool,
     pub(super) depth: usize,
     /// Whether they are selected.
     pub(super) choice: Choice,
-    /// Where it is in the layout.
+    /// Their position in the layout.
     pub(super) spot: LayoutPosition,
 }
 
 impl Cursor {
-    /// A cursor for something in these bytes, one level deeper.
+    /// Returns a cursor for a part of these bytes, one level deeper.
     pub(super) fn deeper(&self, piece: FileSlice, place: Place, facts: ImageMetadata) -> Cursor {
         let (file, numbers) = (self.file.clone(), self.numbers.clone());
         let (inside, depth) = (self.inside, self.depth + 1);
@@ -111,8 +113,8 @@ impl Cursor {
         }
     }
 
-    /// Whether bytes of this kind are gone into: those that are selected, and those that may have
-    /// members that are.
+    /// Whether bytes of this kind are inspected: selected bytes, and archives that may have
+    /// selected members.
     pub(super) fn is_selected(&self, kind: ByteKind) -> bool {
         let has_members = || match kind {
             ByteKind::Zip | ByteKind::Tar | ByteKind::Compressed(_) => true,
@@ -134,7 +136,7 @@ impl Cursor {
         }
     }
 
-    /// The same cursor, marked as being in a container.
+    /// Returns the same cursor, marked as being in a container.
     pub(super) fn inside(self) -> Cursor {
         Cursor {
             inside: true,
@@ -179,7 +181,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// A walk through something that another one has met.
+    /// Creates a walk through a part that another walk has found.
     pub(super) fn within(limits: &Limits<'r>) -> Walk<'r> {
         Walk {
             left: Arc::clone(&limits.left),
@@ -189,7 +191,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// What a walk through something in here is limited by.
+    /// The limits for walks through parts of this file.
     pub(super) fn limits(&self) -> Limits<'r> {
         Limits {
             reader: self.reader,
@@ -199,9 +201,10 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// The bytes of an image, for whoever writes them when the walk is over. What was inflated is
-    /// in a file of its own, with all else that came out there: there may be more such files than
-    /// can be open at once, so the image alone is kept, with others.
+    /// Returns the bytes of an image for callers that write them after the walk. Decompressed data
+    /// is in a temporary file together with everything else that was decompressed there. There may
+    /// be more such files than can be open at once, so the image alone is copied to a file that
+    /// many images share.
     pub(super) fn kept(&self, piece: &FileSlice) -> Result<FileSlice> {
         if !piece.is_made() || piece.copied_from().is_none() {
             return Ok(piece.clone());
@@ -213,7 +216,7 @@ impl<'r> Walk<'r> {
         })
     }
 
-    /// What was found in the file `path`, which is of the type `kind`.
+    /// The report on the file `path` of the type `kind`.
     pub(super) fn report(self, path: &Path, kind: &'static str) -> FileReport {
         let Walk {
             images,
@@ -242,7 +245,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Inspects the bytes at `cursor`, recursively. Errors are noted.
+    /// Inspects the bytes at `cursor`, recursively. Errors are recorded.
     pub(super) fn enter(&mut self, cursor: &Cursor) {
         let one_less = |left: u64| left.checked_sub(1);
         match self
@@ -262,8 +265,8 @@ impl<'r> Walk<'r> {
         cursor.piece.release();
     }
 
-    /// The cursor of the member `name` of the zip file or tar archive that `cursor` is of, with
-    /// what the selection says of it.
+    /// The cursor of the member `name` of a zip or tar archive. `cursor` is at the bytes of the
+    /// member and has the choice of the archive. The result has that of the member.
     pub(super) fn as_member(&self, cursor: Cursor, name: &str) -> Cursor {
         let choice = self
             .options
@@ -272,31 +275,30 @@ impl<'r> Walk<'r> {
         self.member(Cursor { choice, ..cursor }, name)
     }
 
-    /// Shows that the member of a zip file has been gone through whose stored bytes are `packed`.
+    /// Reports progress: the member of a zip file with the stored bytes `packed` is done.
     pub(super) fn passed(&self, packed: &FileSlice) {
         match packed.file_offset(packed.size()) {
-            // Where sizes are wanted, members are gone through side by side.
+            // If sizes are requested, members are inspected in parallel.
             Some(_) if self.layout.is_some() => self.reached.more(packed.size()),
             Some(end) => self.reached.up_to(end),
             None => {}
         }
     }
 
-    /// Passes over the bytes at `cursor`, `inflated` bytes if they were inflated: they are not
-    /// selected.
+    /// Skips the bytes at `cursor`, which are not selected. `inflated` is their uncompressed size.
     pub(super) fn leave_out(&mut self, cursor: &Cursor, inflated: u64) {
         self.left_out = true;
         self.unread(cursor, Part::LeftOut, inflated);
     }
 
-    /// Notes an error.
+    /// Records an error.
     pub(super) fn note(&mut self, error: &Error) {
         self.errors.push(error::chain(error));
     }
 
     fn go(&mut self, cursor: &Cursor) -> Result<()> {
         self.signals.check()?;
-        // Where sizes are wanted, most is done when all has been entered.
+        // If sizes are requested, most of the work follows after everything has been entered.
         if let Some(at) = cursor
             .piece
             .file_offset(0)
@@ -333,7 +335,7 @@ impl<'r> Walk<'r> {
                     compressed::file(walk, cursor, compression)
                 })
             }
-            // The images of an archive are counted alike, whether all is read or headers only.
+            // The number of images in an archive must not depend on `headers_only`.
             ByteKind::Zstd
                 if !self.options.headers_only || inflate::holds_archive(&cursor.piece) =>
             {
@@ -376,7 +378,7 @@ impl<'r> Walk<'r> {
         if self.layout.is_some() {
             return embedded::in_data(self, cursor, before);
         }
-        // Old wrappers put images where only the descriptors tell of them.
+        // Old wrappers put images at places that only the descriptors name.
         let is_in_container = |image: &Image| {
             image
                 .path
@@ -442,7 +444,7 @@ impl<'r> Walk<'r> {
         Ok(())
     }
 
-    /// Adds what the notes in an ELF file say about who linked it.
+    /// Adds the tools that linked an ELF file, from its notes.
     fn linkers(&mut self, cursor: &Cursor) -> Result<()> {
         let members = cursor.place.members();
         for by in link_note::read(cursor.piece.bytes())
@@ -462,11 +464,11 @@ impl<'r> Walk<'r> {
         Ok(())
     }
 
-    /// Adds an object as an image, and inspects its sections, as it may embed other images.
+    /// Adds an object as an image, and inspects its sections, because it may embed other images.
     fn device_object(&mut self, cursor: &Cursor, kind: FileKind) -> Result<()> {
         self.node(NodeKind::Image, &cursor.piece, |walk| {
             let cursor = &image::add(walk, cursor)?;
-            // An image in a container may be truncated or only look like ELF, which is no error
+            // An image in a container may be truncated or only look like ELF. That is not an error
             // here.
             if is_elf(kind) && objects::is_readable(cursor.piece.bytes()) {
                 objects::sections(walk, cursor)?;
@@ -480,7 +482,7 @@ fn is_elf(kind: FileKind) -> bool {
     matches!(kind, FileKind::Elf32 | FileKind::Elf64)
 }
 
-/// Whether the object at `cursor`, which is in no container, is device code itself.
+/// Whether the object at `cursor`, which is not in a container, is device code itself.
 fn is_device_object(cursor: &Cursor, kind: FileKind) -> bool {
     is_elf(kind) && image::is_device(cursor.piece.bytes())
 }

@@ -1,6 +1,7 @@
-//! Inspection of zip files, Python wheels among them. What members are is told by how they begin,
-//! so that only those with device code or with files in them are inflated: to a temporary file, one
-//! after the other. What a small file could grow to is limited.
+//! Inspection of zip files, including Python wheels. The first bytes of a member reveal its type,
+//! so only members that can have device code or members of their own are decompressed, one after
+//! the other, to a temporary file. The uncompressed size is limited, because a small file could
+//! grow without end.
 
 use anyhow::{Error, Result, anyhow};
 
@@ -13,8 +14,8 @@ use crate::formats::magic::{START, byte_kind, may_have_device_code};
 use crate::formats::zip::{ZipFile, ZipMember, ZipMethod};
 use crate::io::file_slice::{FileSlice, check_zip_member, start_of_zip_member, zip_member};
 
-/// Inspects every member of the zip file at `cursor`, in order. A member that cannot be read is
-/// noted, and the rest is inspected.
+/// Inspects every member of the zip file at `cursor`, in order. An unreadable member is recorded as
+/// an error, and the rest is inspected.
 pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     let zip = ZipFile::read(cursor.piece.bytes()).map_err(|fault| told(cursor, &fault))?;
     walk.container(cursor, 0, cursor.piece.size(), "zip");
@@ -73,8 +74,8 @@ fn one(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>) -> Result<(
         compression: member.method.name(),
         plain_size: member.method.name().map(|_| member.plain_size),
     };
-    // What the member names (libraries beside it, members of a thin archive) would be in the zip
-    // file, too. No file has such a path.
+    // Files that the member refers to (libraries next to it, members of a thin archive) would be in
+    // the zip file, too. This path leads to no existing file.
     let file = cursor
         .file
         .join(member.path().unwrap_or_else(|| "member".as_ref()));
@@ -113,7 +114,7 @@ fn one(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>) -> Result<(
     })
 }
 
-/// An error of reading `member`, with its place.
+/// An error of reading `member`, with its location.
 fn located(cursor: &Cursor, member: &ZipMember<'_>, error: Error) -> Error {
     match error.downcast::<ArchiveFault>() {
         Ok(fault) => told(cursor, &fault),
@@ -121,7 +122,7 @@ fn located(cursor: &Cursor, member: &ZipMember<'_>, error: Error) -> Error {
     }
 }
 
-/// Counts `size` bytes that are to come out of `member`.
+/// Counts `size` decompressed bytes of `member`.
 fn take(walk: &Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>, size: u64) -> Result<()> {
     if member.method == ZipMethod::Stored {
         return Ok(());

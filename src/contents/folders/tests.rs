@@ -1,4 +1,4 @@
-//! Files and folders under several names, and links that lead around in circles.
+//! Tests with files and directories under several names, and with circular links.
 
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ fn a_file_is_one_file_under_all_its_names() {
         "top/z/file = top/0",
     ];
     assert_eq!(found(folder.path(), &["top"]), expected);
-    // Where the file itself is inspected, too, it is that.
+    // A name without a link takes precedence.
     let all = found(folder.path(), &["top", "out"]);
     assert_eq!(
         all[3..],
@@ -103,6 +103,6 @@ fn links_to_folders_are_followed_once_and_never_upwards() {
         found(folder.path(), &["top"]),
         ["top/a/file", "top/a.txt", "top/m/file", "top/z/file"]
     );
-    // A link that is named is what it leads to.
+    // A link in the arguments counts as its target.
     assert_eq!(found(folder.path(), &["top/m"]), ["top/m/file"]);
 }

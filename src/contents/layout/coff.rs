@@ -1,5 +1,5 @@
-//! What is in COFF objects and in programs and libraries for Windows: headers, sections by what
-//! they are for, the relocations of each section, symbols and their names.
+//! Contents of COFF objects and of programs and libraries for Windows: headers, sections by
+//! purpose, the relocations of each section, symbols and their names.
 
 use anyhow::{Context, Result};
 use object::pe;
@@ -15,8 +15,8 @@ use crate::formats::u32_at;
 const SECTION: u32 = 2;
 const HEADER: u32 = 6;
 
-/// The claims to the bytes of `data`, each as `label` but for what is found out; an error for what
-/// is no such file.
+/// The claims to the bytes of `data`. `label` is the default for all fields that the contents do
+/// not determine. Fails if `data` is not such a file.
 pub(super) fn read(data: &[u8], label: Label, names: &Names) -> Result<Vec<Claim<Label>>> {
     match FileKind::parse(data)? {
         FileKind::CoffBig => object(
@@ -98,7 +98,7 @@ fn program(data: &[u8], label: Label, names: &Names) -> Result<Vec<Claim<Label>>
     }
     let symbols = u64::from(header.pointer_to_symbol_table.get(LittleEndian));
     if symbols != 0 {
-        // MinGW's linkers leave them there: symbols, and then the names of all of them.
+        // MinGW linkers leave symbols in programs, followed by the names of all symbols.
         let size = u64::from(header.number_of_symbols.get(LittleEndian))
             * size_of::<pe::ImageSymbolBytes>() as u64;
         claims.push(symbol_table(data, symbols, size, label));
@@ -140,7 +140,8 @@ fn of_section(
     }
     let relocations = u64::from(section.pointer_to_relocations.get(LittleEndian));
     if let (true, Ok(all)) = (relocations != 0, section.coff_relocations(data)) {
-        // Where there are more than a header can count, the first record holds the number of them.
+        // If the header field is too small for the number of relocations, the first record holds
+        // the number.
         let more = u64::from(
             section.characteristics.get(LittleEndian) & pe::IMAGE_SCN_LNK_NRELOC_OVFL
                 != pe::SectionFlags(0),

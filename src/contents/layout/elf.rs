@@ -1,7 +1,7 @@
-//! What is in an ELF file: headers, sections by what they are for, and in device images the
-//! functions that code, symbols and names belong to. NVIDIA names the sections of a kernel after it
-//! (`.text.K`, `.nv.info.K`, `.nv.constant0.K`, `.rela.text.K`); in other images symbols say which
-//! bytes of `.text` a function has, and that of AMD's kernel descriptor is called `K.kd`.
+//! Contents of an ELF file: headers, sections by purpose, and in device images the functions that
+//! code, symbols and names belong to. NVIDIA names the sections of a kernel after it (`.text.K`,
+//! `.nv.info.K`, `.nv.constant0.K`, `.rela.text.K`). In other images, symbols have the ranges of
+//! functions in `.text`, and the symbol of AMD's kernel descriptor is `K.kd`.
 
 #[cfg(test)]
 mod tests;
@@ -25,11 +25,11 @@ const SECTION: u32 = 2;
 const FUNCTION: u32 = 4;
 const HEADER: u32 = 6;
 
-/// How many dots of a section's name are looked at: the names of kernels stand behind the first
-/// few.
+/// Limit of the dots of a section name that are examined. Kernel names follow one of the first
+/// dots.
 const MOST_DOTS: usize = 16;
 
-/// What is in a file.
+/// The contents of a file.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(super) claims: Vec<Claim<Label>>,
@@ -43,13 +43,13 @@ struct File<'a> {
     class: Class,
     header: FileHeader,
     sections: Vec<SectionHeader>,
-    /// The section with the names of all, by its index; and what is in it.
+    /// The index of the section with the names of all sections, and the bytes of that section.
     names_index: usize,
     names: &'a [u8],
 }
 
-/// The claims to the bytes of the ELF file `data`, each as `label` but for what is found out.
-/// `device`: it is an image, of which functions are told apart.
+/// The claims to the bytes of the ELF file `data`. `label` is the default for all fields that the
+/// contents do not determine. `device`: the file is an image, and its functions are distinguished.
 pub(super) fn read(
     data: &[u8],
     label: Label,
@@ -133,7 +133,7 @@ pub(super) fn read(
     Ok(contents)
 }
 
-/// The claims of segments, for files whose section headers were taken away.
+/// Adds the claims of segments, for files without section headers.
 fn segments(file: &File<'_>, label: Label, claim: &mut impl FnMut(u64, u64, u32, Label)) {
     let FileHeader { phoff, phnum, .. } = file.header;
     let Ok(segments) = ProgramHeader::table(
@@ -185,8 +185,8 @@ impl<'a> File<'a> {
         Ok(file)
     }
 
-    /// What may be taken of bytes that are read more than once; `what` is the fault of a file of
-    /// which more is.
+    /// The budget for bytes that are read more than once; `what` is the error if the file exceeds
+    /// it.
     fn shared(&self, what: &'static str) -> Shared {
         Shared {
             left: SHARING.saturating_mul(self.data.len() as u64),
@@ -205,13 +205,13 @@ impl<'a> File<'a> {
             .unwrap_or_default()
     }
 
-    /// The bytes of a section; none where they are not all there.
+    /// The bytes of a section; none if the file does not contain all of them.
     fn contents(&self, section: &SectionHeader) -> &'a [u8] {
         section.bytes(self.data, section.offset).unwrap_or_default()
     }
 
-    /// Whether a section has no bytes in the file. NVIDIA's relocatable images give sections of
-    /// memory that is set aside at run time the type of others, or one of its own.
+    /// Whether a section has no bytes in the file. In NVIDIA's relocatable images, sections that
+    /// only reserve memory at run time have the type of other sections, or a type of their own.
     fn is_empty(&self, section: &SectionHeader) -> bool {
         const SET_ASIDE: [&[u8]; 3] = [b".nv.shared.", b".nv.local.", b".nv.merc.nv.shared."];
         const NAMES: [&[u8]; 3] = [b".nv.shared", b".nv.local", b".nv.global"];
@@ -227,7 +227,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// How many bytes may still be read.
+/// The remaining bytes that may be read.
 struct Shared {
     left: u64,
     fault: Malformed,
@@ -240,7 +240,7 @@ impl Shared {
     }
 }
 
-/// The string at `offset` of a table; empty where there is none.
+/// The string at `offset` of a table; empty if there is none.
 fn text(table: &[u8], offset: u32) -> &[u8] {
     c_string(table.get(offset as usize..).unwrap_or_default()).unwrap_or_default()
 }
@@ -260,7 +260,7 @@ struct Table<'a> {
     index: usize,
     /// The symbols, each with the index of the section that it is defined in; 0 for none.
     symbols: Vec<(Symbol, usize)>,
-    /// The index of the section with their names, and what is in it.
+    /// The index of the section with their names, and the bytes of that section.
     strings_index: usize,
     strings: &'a [u8],
 }
@@ -361,8 +361,8 @@ impl<'a> Functions<'a> {
         Ok(all)
     }
 
-    /// The name of a section without that of a function at its end, and the function: the longest
-    /// that stands after a dot.
+    /// Splits the name of a section into its base and the function at its end: the longest function
+    /// name after a dot.
     fn owner<'n>(&self, section: &'n [u8]) -> (&'n [u8], Name) {
         if self.by_name.is_empty() {
             return (section, Name::NONE);
@@ -381,8 +381,7 @@ impl<'a> Functions<'a> {
         (section, Name::NONE)
     }
 
-    /// Which function a symbol belongs to: the one that it names, or else the one that its section
-    /// belongs to.
+    /// The function of a symbol: that of its section, or else the function that the symbol names.
     fn of_symbol(&self, name: &[u8], section: usize, labels: &[Label]) -> Name {
         let of_section = labels
             .get(section)
@@ -398,7 +397,7 @@ impl<'a> Functions<'a> {
             .unwrap_or(Name::NONE)
     }
 
-    /// Adds the claims of functions: to their code, their descriptors, their symbols and names.
+    /// Adds the claims of functions to their code, descriptors, symbols and names.
     fn claim(
         &mut self,
         file: &File<'_>,
@@ -417,7 +416,7 @@ impl<'a> Functions<'a> {
             file.sections.get(file.names_index),
             labels.get(file.names_index),
         ) {
-            // Where a section has a name, the names are in the file.
+            // A section with a name implies that the names are in the file.
             let named = |(section, label): &(&SectionHeader, &Label)| {
                 label.kernel != Name::NONE && !file.name(section).is_empty()
             };
@@ -435,7 +434,7 @@ impl<'a> Functions<'a> {
             }
         }
         let mut code = Vec::new();
-        // Dynamic symbols are among the others, where there are others.
+        // The symbol table repeats the dynamic symbols, if the file has a symbol table.
         let all = self
             .tables
             .iter()
@@ -507,21 +506,21 @@ impl<'a> Functions<'a> {
     }
 }
 
-/// Where in the file what a symbol names starts, and the label of its section; none for what has no
-/// bytes in the file.
+/// The start of a symbol's bytes in the file, and the label of its section; none if it has no bytes
+/// in the file.
 fn place(file: &File<'_>, symbol: &Symbol, index: usize, labels: &[Label]) -> Option<(u64, Label)> {
     let section = file
         .sections
         .get(index)
         .filter(|section| index != 0 && !file.is_empty(section))?;
-    // The values of symbols in relocatable files are offsets in their sections, whose addresses are
-    // zero.
+    // Symbol values in relocatable files are offsets in their sections, whose addresses are zero.
     let within = symbol.value.checked_sub(section.addr)?;
     let fits = symbol.size > 0 && within.checked_add(symbol.size)? <= section.size;
     fits.then(|| Some((section.offset.checked_add(within)?, *labels.get(index)?)))?
 }
 
-/// NVIDIA's second symbol table (`.nv.merc.symtab`) has a type of its own.
+/// Whether a section is a symbol table. NVIDIA's second symbol table (`.nv.merc.symtab`) has a type
+/// of its own.
 fn is_symbol_table(file: &File<'_>, section: &SectionHeader) -> bool {
     let own = file.header.machine == abi::EM_CUDA && file.name(section).ends_with(b"symtab");
     matches!(section.kind, abi::SHT_SYMTAB | abi::SHT_DYNSYM)
@@ -530,7 +529,7 @@ fn is_symbol_table(file: &File<'_>, section: &SectionHeader) -> bool {
             && section.entsize == Symbol::size(file.class) as u64)
 }
 
-/// What a section is for.
+/// The purpose of a section.
 fn part(name: &[u8], section: &SectionHeader, device: bool) -> Part {
     let starts = |prefixes: &[&str]| {
         prefixes
@@ -584,7 +583,7 @@ fn part(name: &[u8], section: &SectionHeader, device: bool) -> Part {
         | abi::SHT_GNU_VERSYM => Part::Symbols,
         abi::SHT_NOTE => Part::Notes,
         _ if section.flags.contains(abi::SHF_WRITE) && section.is_allocated() => Part::Data,
-        // NVIDIA's images have initialized variables in sections of any flags.
+        // Initialized variables of NVIDIA images are in sections with any flags.
         _ if section.is_allocated() && starts(&[".nv."]) => Part::Data,
         _ if section.is_allocated() => Part::Constants,
         _ if starts(&[".comment", ".note"]) => Part::Notes,
@@ -592,8 +591,8 @@ fn part(name: &[u8], section: &SectionHeader, device: bool) -> Part {
     }
 }
 
-/// Whether a section of a host file registers device code: structs for the runtimes and tables of
-/// entries.
+/// Whether a section of a host file registers device code: structures for the runtimes, and tables
+/// of entries.
 fn is_registration(name: &[u8]) -> bool {
     offload_sections::known(name, false).is_some_and(|known| match known.contents {
         SectionContents::Wrappers => true,

@@ -1,6 +1,6 @@
-//! Puts together what the walk has noted: what is compressed is inflated and gone into, and objects
-//! and images are read, on all cores; then each byte is given to the innermost thing that covers
-//! it.
+//! Second half of the attribution of bytes, on all cores: decompresses and inspects the compressed
+//! data that the walk recorded, reads objects and images, and attributes each byte to the innermost
+//! item that covers it.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use super::{
 use crate::formats::magic;
 use crate::io::file_slice::FileSlice;
 
-/// What has been found out about a space.
+/// The result for a space.
 struct Divided {
     shares: Vec<(To, u64)>,
     functions: Vec<FunctionCode>,
@@ -27,8 +27,8 @@ struct Divided {
 }
 
 impl Walk<'_> {
-    /// What each byte belongs to, once everything has been gone through; and the errors, those of
-    /// what was inflated last.
+    /// Returns the label of each byte, after the walk, and the errors. The errors of decompressed
+    /// data come last.
     pub(in crate::contents) fn footprint(mut self) -> (Footprint, Vec<String>) {
         let Some(mut layout) = self.layout.take() else {
             return (Footprint::default(), self.errors);
@@ -62,8 +62,8 @@ impl Walk<'_> {
     }
 }
 
-/// Sets the translation units of leaves: where an archive does not tell, and all images of a
-/// container name the same.
+/// Sets the translation units of leaves whose archive does not name one, if all images of their
+/// container name the same unit.
 pub(in crate::contents) fn find_units(footprint: &mut Footprint) {
     let mut of_container: HashMap<u64, Vec<Name>> = HashMap::new();
     for image in footprint.images.iter().filter(|image| image.container != 0) {
@@ -96,7 +96,7 @@ pub(in crate::contents) fn find_units(footprint: &mut Footprint) {
     }
 }
 
-/// Gives each byte of a space to what covers it.
+/// Attributes each byte of a space to the item that covers it.
 fn divided(space: &Space, names: &Names, images: &[SizedImage]) -> Divided {
     let data = space.piece.bytes();
     let size = data.len() as u64;
@@ -151,7 +151,7 @@ fn divided(space: &Space, names: &Names, images: &[SizedImage]) -> Divided {
                     .collect();
             }
             if space.piece.is_made() {
-                // These bytes are gone when they have been counted.
+                // These bytes are dropped after counting.
                 divided.digest = digest(&space.piece);
                 for function in &mut divided.functions {
                     let code = space.piece.slice(function.offset, function.size);
@@ -165,7 +165,7 @@ fn divided(space: &Space, names: &Names, images: &[SizedImage]) -> Divided {
     divided
 }
 
-/// A digest of the bytes, of which no more than a few are in memory at a time.
+/// A digest of the bytes. At most 256 KiB are in memory at a time.
 fn digest(piece: &FileSlice) -> Option<u128> {
     const FEW: u64 = 64 << 10;
     if piece.size() <= FEW {
@@ -175,8 +175,8 @@ fn digest(piece: &FileSlice) -> Option<u128> {
     }
 }
 
-/// The claims of what is in an object, program or image; none for a file without sections, and for
-/// one that is damaged.
+/// The claims of the items in an object, program or image; none for a file without sections or with
+/// damage.
 fn own_claims(data: &[u8], label: Label, names: &Names, device: bool) -> Option<elf::Contents> {
     if magic::elf_type(data).is_some() {
         return elf::read(data, label, names, device).ok();
@@ -196,7 +196,7 @@ fn own_claims(data: &[u8], label: Label, names: &Names, device: bool) -> Option<
         })
 }
 
-/// What the bytes of an image of this format are, as far as nothing is known of what is in it.
+/// The purpose of the bytes of an image of this format, as long as its contents are unknown.
 fn part_of(format: &str) -> Part {
     match format {
         "bitcode" => Part::Bitcode,
@@ -207,7 +207,7 @@ fn part_of(format: &str) -> Part {
     }
 }
 
-/// The leaves of all spaces, from the innermost outwards.
+/// Collects the leaves of all spaces, from the innermost outwards.
 fn together(
     mut layout: Layout,
     divided: Vec<Divided>,
@@ -235,7 +235,7 @@ fn together(
         add(&mut footprint, one);
     }
     let mut built: Vec<Vec<Leaf>> = layout.spaces.iter().map(|_| Vec::new()).collect();
-    // What is in a space comes after it.
+    // Nested spaces have higher indices.
     for (index, shares) in shares.into_iter().enumerate().rev() {
         let mut leaves = Vec::new();
         for (to, bytes) in shares {
@@ -265,7 +265,7 @@ fn together(
                 To::Job(job) => {
                     let held = of_jobs.get_mut(job).map(std::mem::take).unwrap_or_default();
                     if held.is_empty() {
-                        // It could not be inflated, which is an error that has been noted.
+                        // The data could not be decompressed; that error is already recorded.
                         let label = Label {
                             part: Part::Container,
                             ..layout.spaces[index].label
@@ -289,7 +289,7 @@ fn together(
     footprint
 }
 
-/// `leaves` of images that come behind those of `footprint`.
+/// Returns `leaves` with image indices that follow the images of `footprint`.
 fn renumbered(footprint: &Footprint, leaves: Vec<Leaf>) -> Vec<Leaf> {
     let first = footprint.images.len();
     let renumber = |leaf: Leaf| {
@@ -305,13 +305,13 @@ fn renumbered(footprint: &Footprint, leaves: Vec<Leaf>) -> Vec<Leaf> {
     leaves.into_iter().map(renumber).collect()
 }
 
-/// Adds the images of `one`, and what in it could be compressed, to `footprint`.
+/// Adds the images and the uncompressed containers of `one` to `footprint`.
 fn add(footprint: &mut Footprint, one: Footprint) {
     footprint.images.extend(one.images);
     footprint.uncompressed.extend(one.uncompressed);
 }
 
-/// Hands what was found out about images to them, and returns the rest.
+/// Moves the properties of images into `layout.images`, and returns the shares.
 fn of_images(layout: &mut Layout, divided: Vec<Divided>) -> Vec<Vec<(To, u64)>> {
     let each = layout.spaces.iter().zip(divided).map(|(space, divided)| {
         if let Fill::Device(image) = space.fill
@@ -325,8 +325,8 @@ fn of_images(layout: &mut Layout, divided: Vec<Divided>) -> Vec<Vec<(To, u64)>> 
     each.collect()
 }
 
-/// Leaves that have `bytes` of the file together, each as its share of the bytes was; `inflated`:
-/// also of the inflated ones.
+/// Scales leaves so that they have `bytes` of the file together, in proportion to their former
+/// bytes. With `inflated`, the uncompressed sizes are scaled as well.
 fn scaled(mut leaves: Vec<Leaf>, bytes: u64, inflated: bool) -> Vec<Leaf> {
     let weights: Vec<u64> = leaves.iter().map(|leaf| leaf.file).collect();
     for (leaf, part) in leaves.iter_mut().zip(apportion(bytes, &weights)) {

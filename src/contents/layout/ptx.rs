@@ -1,5 +1,5 @@
-//! What is in PTX: the text of each kernel and function, from its declaration to the brace that
-//! closes it.
+//! Contents of PTX: the text of each kernel and function, from its declaration to its closing
+//! brace.
 
 use std::ops::Range;
 
@@ -8,7 +8,8 @@ use memchr::memmem;
 use super::sweep::Claim;
 use super::{Label, Names, Part};
 
-/// The claims to the text of functions, each as `label` but for its name.
+/// The claims to the text of functions. The result differs from `label` in the purpose and the name
+/// of the function.
 pub(super) fn read(data: &[u8], label: Label, names: &Names) -> Vec<Claim<Label>> {
     const WHOLE: u32 = 2;
     const FUNCTION: u32 = 4;
@@ -34,16 +35,15 @@ pub(super) fn read(data: &[u8], label: Label, names: &Names) -> Vec<Claim<Label>
     claims
 }
 
-/// The functions with a body, in their order: where their text is, and their names. The text is
-/// gone through once, however many directives it has.
+/// The functions with a body, in order: the ranges of their text, and their names. Takes linear
+/// time, whatever the number of directives.
 fn functions(data: &[u8]) -> Vec<(Range<usize>, &[u8])> {
     let words = [&b".entry"[..], b".func"]
         .map(|word| memmem::find_iter(data, word).map(|at| at..at + word.len()));
     let mut words: Vec<Range<usize>> = words.into_iter().flatten().collect();
     words.sort_by_key(|word| word.start);
     let mut found = Vec::new();
-    // How far the functions go that were found, and where the brace or semicolon is that was found
-    // last.
+    // The end of the last function, and the position of the last brace or semicolon.
     let (mut end, mut head_end) = (0, 0);
     for word in words {
         if word.start < end {
@@ -75,7 +75,7 @@ fn functions(data: &[u8]) -> Vec<(Range<usize>, &[u8])> {
     found
 }
 
-/// Whether what stands before `.entry` or `.func` in a line are other directives and nothing else.
+/// Whether the text before `.entry` or `.func` on a line consists of other directives only.
 fn is_declaration(before: &[u8]) -> bool {
     let mut words = before
         .split(u8::is_ascii_whitespace)
@@ -83,9 +83,9 @@ fn is_declaration(before: &[u8]) -> bool {
     words.all(|word| matches!(word, b".visible" | b".weak" | b".extern" | b".common"))
 }
 
-/// The name in a function's head, after what it returns in parentheses.
+/// The name in the head of a function, after the return value in parentheses.
 fn name(head: &[u8]) -> Option<&[u8]> {
-    /// What a function returns, and its name, are shorter.
+    /// Limit of the return value and name in bytes.
     const LONGEST: usize = 1 << 16;
     let mut head = head.get(..LONGEST).unwrap_or(head).trim_ascii_start();
     if head.starts_with(b"(") {
@@ -116,7 +116,8 @@ mod tests {
         assert!(first.starts_with(b".visible .entry") && first.ends_with(b"ret;\n}\n"));
     }
 
-    /// Each of these texts would take a minute if every directive were searched to the end of it.
+    /// Each of these texts would take a minute if every directive were searched to the end of the
+    /// text.
     #[test]
     fn many_directives_are_gone_through_once() {
         const MANY: usize = 20_000;

@@ -1,4 +1,4 @@
-//! What the walk notes: which range of which bytes each thing covers.
+//! Records of the walk for the attribution of bytes: the range of each item in the bytes around it.
 
 use std::sync::Arc;
 
@@ -10,35 +10,35 @@ use super::sweep::Claim;
 use super::{Footprint, ImageIndex, Label, Leaf, Name, Names, Part, SizedImage, Uncompressed};
 use crate::io::file_slice::FileSlice;
 
-/// The depth of claims by what a thing is in; those of sections and symbols inside of an object are
-/// below.
+/// The depth of claims on the outermost level; claims on nested levels are deeper. The depths of
+/// sections and symbols inside of an object are smaller.
 const NESTED: u32 = 16;
 
-/// Where a cursor is in the layout.
+/// The position of a cursor in the layout.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::contents) struct LayoutPosition {
     /// The index of the space.
     space: usize,
     /// The number of the innermost container.
     container: u64,
-    /// The translation unit, where an archive tells.
+    /// The translation unit, if an archive names it.
     pub(in crate::contents) unit: Name,
     /// The member of a zip file or tar archive.
     pub(in crate::contents) member: Name,
 }
 
-/// How the bytes of a space are divided where the walk claims nothing.
+/// The division of the bytes of a space that the walk does not claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::contents) enum Fill {
     /// An object or program of the host.
     Host,
     /// The image of this index.
     Device(usize),
-    /// Whatever was inflated: all claims are noted.
+    /// Decompressed data: all its claims are recorded.
     Nothing,
 }
 
-/// Bytes with offsets of their own: a file, something inflated, an object, an image.
+/// Bytes with offsets of their own: a file, decompressed data, an object, an image.
 #[derive(Debug)]
 pub(super) struct Space {
     pub(super) piece: FileSlice,
@@ -47,38 +47,38 @@ pub(super) struct Space {
     pub(super) claims: Vec<Claim<To>>,
 }
 
-/// What gets claimed bytes.
+/// The receiver of claimed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum To {
-    /// Nothing that goes on.
+    /// Bytes that are not divided further.
     Label(Label),
-    /// Nothing that goes on, of which there are this many bytes inflated; and where it starts, so
-    /// that two of a size are two.
+    /// Compressed bytes that are not divided further, their uncompressed size, and their start. The
+    /// start keeps two items of the same size apart.
     Unread(Label, u64, u64),
-    /// What is in this space, byte for byte.
+    /// The contents of this space, byte for byte.
     Space(usize),
-    /// What comes out of this job, when it has been inflated.
+    /// The results of this job, which decompresses the bytes.
     Job(usize),
 }
 
-/// Something that is to be inflated and gone into.
+/// A step that decompresses data and inspects the result.
 pub(super) type Job = Box<dyn FnOnce(&mut Walk<'_>) -> Result<()> + Send>;
 
-/// What has been noted.
+/// The records of a walk.
 pub(in crate::contents) struct Layout {
     pub(super) names: Arc<Names>,
     pub(super) spaces: Vec<Space>,
-    /// The spaces that are in no other: the file, and the members of thin archives.
+    /// The spaces that no other space contains: the file, and the members of thin archives.
     pub(super) roots: Vec<usize>,
     pub(super) jobs: Vec<Job>,
     pub(super) images: Vec<SizedImage>,
     pub(super) uncompressed: Vec<Uncompressed>,
-    /// What was only there while it was counted.
+    /// Results for data that was dropped after counting.
     pub(super) counted: Vec<Footprint>,
 }
 
 impl Layout {
-    /// For a walk.
+    /// Creates the records of a walk.
     pub(in crate::contents) fn new(names: &Arc<Names>) -> Layout {
         let (spaces, roots, jobs) = (Vec::new(), Vec::new(), Vec::new());
         Layout {
@@ -109,14 +109,14 @@ impl Layout {
         }
     }
 
-    /// Where `piece` is in the space of `spot`, as a range; none where it is not in it (it was
-    /// inflated, or is another file).
+    /// The range of `piece` in the space of `spot`; none if the space does not contain it, because
+    /// it was decompressed or is another file.
     fn range(&self, spot: LayoutPosition, piece: &FileSlice) -> Option<(u64, u64)> {
         let range = piece.range_in(&self.spaces.get(spot.space)?.piece)?;
         Some((range.start, range.end))
     }
 
-    /// `cursor` in a new space.
+    /// Returns `cursor` in a new space.
     fn add_space(&mut self, cursor: &Cursor, fill: Fill, label: Label) -> Cursor {
         let space = self.spaces.len();
         self.spaces.push(Space {
@@ -151,8 +151,8 @@ impl Layout {
 }
 
 impl Walk<'_> {
-    /// `cursor` in a space of its own that no other space holds: a file, or what a job has
-    /// inflated.
+    /// Returns `cursor` in a space that no other space contains: a file, or data that a job has
+    /// decompressed.
     pub(in crate::contents) fn root(&mut self, cursor: &Cursor) -> Cursor {
         let Some(layout) = &mut self.layout else {
             return cursor.clone();
@@ -169,8 +169,8 @@ impl Walk<'_> {
         layout.add_space(cursor, Fill::Nothing, label)
     }
 
-    /// `cursor` in a space of its own within the one that it is in, whose bytes are divided as
-    /// `fill` says.
+    /// Returns `cursor` in a space within its present one. `fill` determines how the bytes of the
+    /// new space are divided.
     pub(in crate::contents) fn object(&mut self, cursor: &Cursor, fill: Fill) -> Cursor {
         let Some(layout) = &mut self.layout else {
             return cursor.clone();
@@ -183,7 +183,7 @@ impl Walk<'_> {
         layout.add_space(cursor, fill, label)
     }
 
-    /// `cursor` as one for what is of the translation unit `unit`.
+    /// Returns `cursor` with the translation unit `unit`.
     pub(in crate::contents) fn unit(&self, cursor: Cursor, unit: &str) -> Cursor {
         let unit = self
             .layout
@@ -198,8 +198,8 @@ impl Walk<'_> {
         }
     }
 
-    /// `cursor` as one for what is in the member `name` of the zip file or tar archive that it is
-    /// in. A member of one that is a member itself stands behind that.
+    /// Returns `cursor` with the member `name` of a zip or tar archive. The name of a nested member
+    /// includes that of the outer one.
     pub(in crate::contents) fn member(&self, cursor: Cursor, name: &str) -> Cursor {
         let Some(layout) = &self.layout else {
             return cursor;
@@ -217,8 +217,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Notes that the `size` bytes from `within` at `cursor` are a container, named as in the place
-    /// of what is in it. What it holds claims its bytes for itself.
+    /// Records a container: the `size` bytes from `within` at `cursor`. `container` is its name as
+    /// in locations. The items in it claim their own bytes.
     pub(in crate::contents) fn container(
         &mut self,
         cursor: &Cursor,
@@ -242,8 +242,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Notes that the `size` bytes from `within` at `cursor` are a container that could be
-    /// compressed and is not.
+    /// Records a container that could be compressed: the `size` bytes from `within` at `cursor`.
     pub(in crate::contents) fn not_compressed(
         &mut self,
         cursor: &Cursor,
@@ -251,7 +250,7 @@ impl Walk<'_> {
         size: u64,
         container: &'static str,
     ) {
-        /// How many bytes are kept to tell how well it could be compressed.
+        /// The size of the sample for an estimate of the compression ratio.
         const SAMPLE: u64 = 64 << 10;
         let Some(layout) = &mut self.layout else {
             return;
@@ -271,7 +270,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Notes what bytes at `cursor` are that are not gone into.
+    /// Records the purpose of bytes at `cursor` that are not inspected.
     pub(in crate::contents) fn bytes(&mut self, cursor: &Cursor, part: Part) {
         let Some(layout) = &mut self.layout else {
             return;
@@ -280,7 +279,8 @@ impl Walk<'_> {
         layout.claim(cursor, &cursor.piece, 0, To::Label(label));
     }
 
-    /// As [`Walk::bytes`], for what is compressed and not inflated: it would be `inflated` bytes.
+    /// The same as [`Walk::bytes`] for compressed data that is not decompressed. `inflated` is its
+    /// uncompressed size.
     pub(in crate::contents) fn unread(&mut self, cursor: &Cursor, part: Part, inflated: u64) {
         let Some(layout) = &mut self.layout else {
             return;
@@ -292,7 +292,7 @@ impl Walk<'_> {
         layout.claim(cursor, &cursor.piece, 0, To::Unread(label, inflated, start));
     }
 
-    /// Notes `size` bytes that came out of a stream and are not kept.
+    /// Records `size` bytes of a stream that are not stored.
     pub(in crate::contents) fn streamed(
         &mut self,
         cursor: &Cursor,
@@ -319,14 +319,14 @@ impl Walk<'_> {
         });
     }
 
-    /// Notes `size` bytes of a stream at `cursor` that are passed over: they are not selected.
+    /// Records `size` bytes of a stream at `cursor` that are skipped because they are not selected.
     pub(in crate::contents) fn streamed_out(&mut self, cursor: &Cursor, size: u64) {
         self.left_out = true;
         self.streamed(cursor, Part::LeftOut, "", size);
     }
 
-    /// Goes into bytes at `cursor` that came out of a stream and are not kept: where sizes are
-    /// wanted, all is found out at once.
+    /// Inspects bytes at `cursor` that come from a stream and are not stored. If sizes are
+    /// requested, the bytes are attributed at once.
     pub(in crate::contents) fn enter_streamed(&mut self, cursor: &Cursor) {
         if self.layout.is_none() {
             return self.enter(cursor);
@@ -341,8 +341,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Notes an image; its bytes are divided afterwards. Returns the cursor for what the image
-    /// itself holds.
+    /// Records an image, whose bytes are divided later. Returns the cursor for the contents of the
+    /// image.
     pub(in crate::contents) fn sized_image(&mut self, cursor: &Cursor, image: &Image) -> Cursor {
         let Some(layout) = &mut self.layout else {
             return cursor.clone();
@@ -367,7 +367,7 @@ impl Walk<'_> {
         self.object(cursor, Fill::Device(index))
     }
 
-    /// Notes an image that is compressed and is not inflated.
+    /// Records an image that is compressed and not decompressed.
     pub(in crate::contents) fn unread_image(&mut self, cursor: &Cursor, image: &Image) {
         let inner = self.sized_image(cursor, image);
         let Some(layout) = &mut self.layout else {
@@ -382,9 +382,8 @@ impl Walk<'_> {
         layout.claim(&inner, &inner.piece, 0, To::Unread(label, image.size, 0));
     }
 
-    /// Goes into what `packed` inflates to: `job` inflates it and goes on. Where sizes are wanted,
-    /// that is done when all else has been gone through, on all cores; the bytes of `packed` belong
-    /// to what comes out.
+    /// Decompresses `packed` and inspects the result: `job` does both. If sizes are requested, jobs
+    /// run after the walk, on all cores, and the bytes of `packed` belong to the results.
     pub(in crate::contents) fn inflated(
         &mut self,
         packed: &Cursor,
@@ -400,8 +399,8 @@ impl Walk<'_> {
     }
 }
 
-/// How an image's architecture is called where sizes are compared: as the container or the image
-/// calls it, and for PTX the virtual one; without one, the triple.
+/// The architecture of an image in size reports: the name in the container or the image, for PTX
+/// the virtual architecture, and without an architecture the triple.
 fn arch(image: &Image) -> String {
     if !image.is_device() {
         return "host".to_owned();

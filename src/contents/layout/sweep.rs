@@ -1,24 +1,23 @@
-//! Every byte once: of all claims to a byte the deepest gets it, and what nobody claims is left
-//! over.
+//! Assignment of every byte to the deepest claim that covers it. Bytes without a claim go to a
+//! default receiver.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// A claim to the bytes from `start` to `end`. Of two claims to a byte the one that is deeper gets
-/// it; of two that are equally deep the one that starts first, and then the one that was made
-/// first.
+/// A claim to the bytes from `start` to `end`. If two claims cover a byte, the deeper one gets it.
+/// At equal depth, the claim that starts first gets it, and then the earlier one in the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Claim<T> {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) depth: u32,
-    /// Who gets the bytes.
+    /// The receiver of the bytes.
     pub(super) to: T,
 }
 
-/// A claim in the heap: the greatest is the one that gets the bytes.
+/// A claim in the heap. The greatest one gets the bytes.
 #[derive(PartialEq, Eq)]
 struct Active {
     depth: u32,
@@ -38,9 +37,9 @@ impl PartialOrd for Active {
     }
 }
 
-/// How many of `size` bytes each gets; `nobody` gets those without a claim. What a claim has past
-/// the end counts for nothing. The numbers add up to `size`, and those who get nothing are left
-/// out. They are in the order of their first bytes.
+/// Returns how many of `size` bytes each receiver gets. `rest` gets the bytes without a claim.
+/// Bytes of claims past the end do not count. The numbers add up to `size`, and receivers without
+/// bytes are omitted. The result is in the order of the first bytes.
 pub(super) fn assign<T: Copy + Eq + Hash>(
     size: u64,
     mut claims: Vec<Claim<T>>,
@@ -90,7 +89,7 @@ struct Shares<T> {
 
 impl<T: Copy + Eq + Hash> Shares<T> {
     fn add(&mut self, to: T, bytes: u64) {
-        // What follows one another mostly goes to the same.
+        // Neighbouring bytes mostly go to the same receiver.
         if let Some(last) = self.list.last_mut().filter(|last| last.0 == to) {
             last.1 += bytes;
             return;
@@ -105,9 +104,9 @@ impl<T: Copy + Eq + Hash> Shares<T> {
     }
 }
 
-/// Divides `total` in the proportion of `weights`, so that the parts add up to it: each gets the
-/// whole part of its share, and one more goes to those with the largest remainders. Where all
-/// weights are zero, everything goes to the first.
+/// Divides `total` in proportion to `weights`, so that the parts add up to `total`. Each part is
+/// rounded down, and those with the largest remainders get one more. If all weights are zero,
+/// everything goes to the first.
 pub(super) fn apportion(total: u64, weights: &[u64]) -> Vec<u64> {
     let sum: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
     let mut parts = vec![0; weights.len()];

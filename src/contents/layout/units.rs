@@ -1,25 +1,25 @@
-//! Which translation unit device code is of, as far as symbols tell. NVIDIA's compiler puts the
-//! name of the file into the names of what only one unit sees:
-//! `_INTERNAL_9bf1d7ca_4_a_cu_7a7eb9d1`, `_GLOBAL__N__57686b55_4_a_cu_45d778d9`,
-//! `__nv_static_25__45ddc4bb_4_b_cu_848acf13_…`: eight hexadecimal digits, the length of the file's
-//! name, and the name, with `_` for what is no letter or digit. Other compilers have symbols for
+//! Search for the translation units of device code in symbol names. NVIDIA's compiler puts the file
+//! name into the names of symbols that are local to a unit: `_INTERNAL_9bf1d7ca_4_a_cu_7a7eb9d1`,
+//! `_GLOBAL__N__57686b55_4_a_cu_45d778d9`, `__nv_static_25__45ddc4bb_4_b_cu_848acf13_…`. After the
+//! prefix, such names have eight hexadecimal digits, the length of the file name, and the name, in
+//! which `_` replaces all characters except letters and digits. Other compilers have symbols for
 //! files.
 
 use std::collections::BTreeSet;
 
 use memchr::memmem;
 
-/// No file's name is longer (`NAME_MAX` of Linux). Where much longer ones were believed, names that
-/// lie within one another would be far larger than the file.
+/// The longest file name (`NAME_MAX` of Linux). Without a limit, overlapping names in a damaged
+/// file would be far larger than the file.
 const LONGEST_NAME: usize = 255;
-/// How such names begin.
+/// The prefixes of such names.
 const PREFIXES: [&[u8]; 3] = [b"_INTERNAL_", b"_GLOBAL__N__", b"__nv_static_"];
-/// What the names of source files end with.
+/// The extensions of source files.
 const EXTENSIONS: [&str; 13] = [
     "cu", "cuh", "hip", "cpp", "cxx", "cc", "c", "C", "f90", "F90", "f", "rs", "sycl",
 ];
 
-/// The translation units that the names in a symbol table's strings, or in PTX, tell.
+/// The translation units in the strings of a symbol table, or in PTX.
 pub(super) fn of_symbols(text: &[u8]) -> BTreeSet<Vec<u8>> {
     let mut found = BTreeSet::new();
     for prefix in PREFIXES {
@@ -31,8 +31,8 @@ pub(super) fn of_symbols(text: &[u8]) -> BTreeSet<Vec<u8>> {
     found
 }
 
-/// The file in what follows a prefix; `counted`: a number and two underscores stand before the
-/// rest.
+/// The file in the text after a prefix. `counted`: the text begins with a number and two
+/// underscores.
 fn after_prefix(mut rest: &[u8], counted: bool) -> Option<Vec<u8>> {
     if counted {
         let (_, after) = number(rest)?;
@@ -63,7 +63,7 @@ fn after_prefix(mut rest: &[u8], counted: bool) -> Option<Vec<u8>> {
     )
 }
 
-/// A decimal number and what follows it.
+/// A decimal number and the text after it.
 fn number(text: &[u8]) -> Option<(usize, &[u8])> {
     const MOST_DIGITS: usize = 20;
     let digits = text
@@ -75,8 +75,8 @@ fn number(text: &[u8]) -> Option<(usize, &[u8])> {
     Some((std::str::from_utf8(number).ok()?.parse().ok()?, rest))
 }
 
-/// The file that a symbol for a file names, if it is a source file and not one that a link-time
-/// optimizer made up.
+/// The file of a file symbol, if it is a source file and not a name that a link-time optimizer made
+/// up.
 pub(super) fn of_file_symbol(name: &[u8]) -> Option<&[u8]> {
     let dot = memchr::memrchr(b'.', name)?;
     let extension = std::str::from_utf8(name.get(dot + 1..)?).ok()?;

@@ -1,5 +1,5 @@
-//! Images that no compiler available here writes: of more sections than a header can count, and
-//! such as would cost more than they are worth.
+//! Tests with images that no available compiler writes: images with more sections than a header can
+//! count, and images that would take too much time or memory.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ const LABEL: Label = Label {
     image: super::super::ImageIndex::NONE,
 };
 
-/// A section of `size` bytes at `at` of the contents.
+/// A section of `size` bytes at offset `at` of the contents.
 fn section(kind: abi::SectionType, name: u32, at: u64, size: u64, link: u32) -> SectionHeader {
     let entsize = if kind == abi::SHT_SYMTAB { 24 } else { 0 };
     let flags = abi::SectionFlags(0);
@@ -42,7 +42,7 @@ fn section(kind: abi::SectionType, name: u32, at: u64, size: u64, link: u32) -> 
     }
 }
 
-/// A function in the section of this index.
+/// A function in the section with this index.
 fn function(name: u32, shndx: abi::SymbolSection, size: u64) -> Symbol {
     Symbol {
         name,
@@ -54,7 +54,7 @@ fn function(name: u32, shndx: abi::SymbolSection, size: u64) -> Symbol {
     }
 }
 
-/// An image with these contents and sections, of which the one at `names` has the names.
+/// An image with these contents and sections. The section at `names` has the section names.
 fn image(contents: &[u8], sections: &[SectionHeader], names: usize) -> Vec<u8> {
     let mut first = section(abi::SHT_NULL, 0, 0, 0, 0);
     let few = sections.len() + 1 < usize::from(abi::SHN_LORESERVE);
@@ -97,8 +97,8 @@ fn images_of_more_sections_than_a_header_counts_are_read() {
     let (symbols_at, indices_at, code_at) = (64, 64 + 48, 128);
     let mut contents = strings.to_vec();
     contents.resize(symbols_at, 0);
-    // `k` is in the last section but one, and another function is where the reserved index would
-    // be.
+    // `k` is in the last section but one. The section index of the other function is a reserved
+    // one.
     function(7, abi::SHN_XINDEX, 8).append(CLASS, &mut contents);
     function(0, abi::SHN_ABS, 0).append(CLASS, &mut contents);
     contents.extend([LAST - 1, 0].map(u32::to_le_bytes).concat());
