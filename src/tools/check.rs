@@ -1,8 +1,8 @@
-//! Whether what a file registers is there, and which of its images a runtime would load on a
-//! device. What is in a file is found by [`crate::contents`], which puts images together as
-//! runtimes see them, and what it registers by [`crate::registration`]; `kernels` and `findings`
-//! look for what is wrong with them, `modules` answers on images that nothing registers, `choose` looks for the image that a device takes; `report` is the
-//! result as data and `text` as text.
+//! Check of the device images in files: whether all registered kernels are there, and which image a
+//! runtime would load on a device. [`crate::contents`] finds the images and groups them as runtimes
+//! see them, and [`crate::registration`] reads the registrations. `kernels` and `findings` look for
+//! errors, `modules` handles images that nothing registers, and `choose` selects the image for a
+//! device. `report` is the result as data and `text` as text.
 
 mod choose;
 mod findings;
@@ -31,18 +31,18 @@ use crate::sys::session::Session;
 use crate::sys::threads;
 use crate::target::device::{Device, Wanted};
 
-/// What to check.
+/// The files and devices to check.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Request {
-    /// Files and folders.
+    /// Files and directories.
     pub files: Vec<PathBuf>,
-    /// The devices that images are looked for; none to ask what is registered.
+    /// The devices to look for images for. If empty, the registrations are checked.
     pub asked: Vec<Asked>,
-    /// Which files and members are checked.
+    /// The files and members to check.
     pub selection: Arc<Selection>,
 }
 
-/// Checks the files. What is wrong with them is in the report; an error is a signal.
+/// Checks the files. Errors in the files are in the report. Fails after a signal.
 pub(crate) fn check(request: &Request, session: &Session) -> Result<Report> {
     let (paths, faults) = folders::selected(&request.files, &request.selection, session);
     let selection = Arc::clone(&request.selection);
@@ -110,7 +110,7 @@ pub(crate) fn check(request: &Request, session: &Session) -> Result<Report> {
     })
 }
 
-/// The files that one belongs to: the members of its package, or all that were found in folders.
+/// The group of a file: the members of its package, or all files that were found in directories.
 fn group(check: &FileCheck, named: bool) -> modules::Group {
     if check.members.is_empty() {
         (!named).then(String::new)
@@ -119,8 +119,8 @@ fn group(check: &FileCheck, named: bool) -> modules::Group {
     }
 }
 
-/// Which of the devices load something, or would have to, of a file of each group: of these, one is
-/// enough for a device.
+/// Returns for each group which devices load an image from its files, or would have to. One file of
+/// a group is enough for a device.
 fn used_by_groups(
     asked: &[Asked],
     files: &[(modules::Group, FileCheck)],
@@ -138,7 +138,7 @@ fn used_by_groups(
     groups
 }
 
-/// Gives the answer on a file; `used` says which of the devices a file of its group is for.
+/// Sets the answer on a file. `used` marks the devices that some file of its group is for.
 fn conclude(check: &mut FileCheck, asked: &[Asked], used: &[bool]) {
     if check.errors.is_empty() && check.findings.is_empty() {
         choose::without_runtime(asked, used, check);
@@ -155,9 +155,9 @@ fn conclude(check: &mut FileCheck, asked: &[Asked], used: &[bool]) {
     };
 }
 
-/// The answers on a file, or on each member of one that is packed.
+/// The answers on a file, or on each member of a package.
 fn file(report: &FileReport, asked: &[Asked]) -> Vec<FileCheck> {
-    // What is packed with others is a file by itself; the members of a static library are not.
+    // A member of a package counts as a file by itself, but a member of a static library does not.
     let is_packed = ["zip", "tar", "gzip", "xz", "bzip2", "zstd"].contains(&report.kind);
     let mut subjects: BTreeMap<&[String], Subject<'_>> = BTreeMap::new();
     for content in units::contents(report) {
@@ -189,14 +189,14 @@ fn file(report: &FileReport, asked: &[Asked]) -> Vec<FileCheck> {
         .collect()
 }
 
-/// What an answer is given on: a file, or a member of one that is packed.
+/// The subject of an answer: a file, or a member of a package.
 #[derive(Default)]
 struct Subject<'f> {
     contents: Vec<Content<'f>>,
     errors: Vec<String>,
 }
 
-/// Which of the members an error is about: errors begin with their place, `FILE(MEMBER): …`. A name
+/// The member that an error belongs to. Errors begin with their location: `FILE(MEMBER): …`. A name
 /// may have parentheses itself.
 fn place_of_error<'f>(
     error: &str,
@@ -209,7 +209,7 @@ fn place_of_error<'f>(
         .find_map(|(end, _)| names.get(place.get(..end)?).copied())
 }
 
-/// The answer on one file, or one member of a file that is packed, with everything that is in it.
+/// The answer on one file, or one member of a package, with everything in it.
 fn one(
     report: &FileReport,
     members: &[String],
@@ -268,7 +268,7 @@ fn one(
     check
 }
 
-/// Adds whether what is registered is there, for the units of one object or program.
+/// Adds the comparison of registrations and images for the units of one object or program.
 fn registered(kind: &str, content: &Content<'_>, units: &[Unit<'_>], check: &mut FileCheck) {
     for unit in units {
         let (basis, findings) = kernels::compare(unit);
@@ -307,12 +307,13 @@ fn registered(kind: &str, content: &Content<'_>, units: &[Unit<'_>], check: &mut
         .extend(findings::of_registrations(kind, content, units));
 }
 
-/// Devices that an image is looked for.
+/// Devices to look for images for.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
-    /// As the user named them.
+    /// The name that the user passed.
     pub text: String,
-    /// Whether they are those of this machine; then one that runs a file is enough.
+    /// Whether the devices are those of this machine. In that case, one that runs the file is
+    /// enough.
     pub native: bool,
     /// The devices.
     pub devices: Vec<Wanted>,
@@ -322,7 +323,7 @@ impl Asked {
     /// The devices that `text` names: `gfx90a:xnack+`, `cuda:sm_90`, `native`.
     ///
     /// # Errors
-    /// It names no device, or a GPU of this machine where there is none.
+    /// `text` names no device, or a GPU of this machine although it has none.
     pub(crate) fn parse(text: &str) -> Result<Asked> {
         let native = match text.rsplit_once(':') {
             None if text == "native" => Some(None),
@@ -344,7 +345,7 @@ impl Asked {
     }
 }
 
-/// The devices of this machine that `kind` drives; an error where that means a GPU, and there is
+/// The devices of this machine that `kind` drives. Fails if `kind` requires a GPU and there is
 /// none.
 fn here(kind: Option<OffloadKind>, text: &str) -> Result<Vec<Wanted>> {
     let machine = Machine::read(&native::root())?;

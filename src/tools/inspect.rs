@@ -1,5 +1,5 @@
 //! Lists the device code in files: objects, programs, archives, zip files, containers, bare images.
-//! What is in them is found by [`crate::contents`]; `table` shows it as text.
+//! [`crate::contents`] finds it, and `table` shows it as text.
 
 pub(crate) mod table;
 
@@ -18,20 +18,20 @@ use crate::sys::scratch::safe_name;
 use crate::sys::session::Session;
 use crate::sys::threads;
 
-/// What to inspect, and how.
+/// The files to inspect, and options.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Request {
-    /// The files, in the order of their reports, and folders, of which every file with device code
-    /// is reported.
+    /// The files, in the order of their reports, and directories. From directories, every file with
+    /// device code is reported.
     pub files: Vec<PathBuf>,
-    /// What is wanted of each file.
+    /// The options of the inspection.
     pub options: Options,
-    /// The folder to extract images to.
+    /// The directory to extract images to.
     pub extract: Option<PathBuf>,
 }
 
-/// Inspects the files. Errors in a file are part of its report; this fails only if extracted images
-/// cannot be written or after a signal.
+/// Inspects the files. Errors in a file are part of its report. Fails if extracted images cannot be
+/// written, or after a signal.
 pub(crate) fn inspect(request: &Request, session: &Session) -> Result<Report> {
     let (paths, faults) = folders::expand(&request.files, session);
     let mut options = request.options.clone();
@@ -63,8 +63,8 @@ pub(crate) fn inspect(request: &Request, session: &Session) -> Result<Report> {
     );
     drop(meter);
     session.signals.check()?;
-    if let Some(folder) = &request.extract {
-        extract(&mut files, folder, session)?;
+    if let Some(directory) = &request.extract {
+        extract(&mut files, directory, session)?;
     }
     Ok(Report {
         schema: SCHEMA,
@@ -73,12 +73,12 @@ pub(crate) fn inspect(request: &Request, session: &Session) -> Result<Report> {
     })
 }
 
-/// Extracts the images of all files to `folder`, and notes their names in the reports. If one fails,
-/// none is written. File names are made from an image's metadata, with characters that could lead
-/// out of the folder replaced. Existing files are never overwritten.
-fn extract(files: &mut [FileReport], folder: &Path, session: &Session) -> Result<()> {
-    let context = || format!("cannot create the directory `{}`", folder.display());
-    fs::create_dir_all(folder).with_context(context)?;
+/// Extracts the images of all files to `directory`, and adds their file names to the reports. If
+/// one image fails, none is written. File names consist of an image's metadata, in which characters
+/// that could lead out of the directory are replaced. Existing files are never overwritten.
+fn extract(files: &mut [FileReport], directory: &Path, session: &Session) -> Result<()> {
+    let context = || format!("cannot create the directory `{}`", directory.display());
+    fs::create_dir_all(directory).with_context(context)?;
     let mut outputs = Outputs::new(session);
     let mut taken = HashSet::new();
     for file in files {
@@ -95,7 +95,7 @@ fn extract(files: &mut [FileReport], folder: &Path, session: &Session) -> Result
             else {
                 continue;
             };
-            let path = free(folder, &name(&stem, image), &mut taken);
+            let path = free(directory, &name(&stem, image), &mut taken);
             if fs::symlink_metadata(&path).is_ok() {
                 bail!(
                     "`{}` already exists: remove the file, or pass another directory",
@@ -112,7 +112,7 @@ fn extract(files: &mut [FileReport], folder: &Path, session: &Session) -> Result
     outputs.commit()
 }
 
-/// `lib.so.0.hip-amdgcn-amd-amdhsa-gfx90a.elf`.
+/// The name of an extracted file, such as `lib.so.0.hip-amdgcn-amd-amdhsa-gfx90a.elf`.
 fn name(stem: &str, image: &Image) -> String {
     let member = image
         .members
@@ -145,12 +145,12 @@ fn name(stem: &str, image: &Image) -> String {
     )
 }
 
-/// A path in `folder` that no other image of this run has. Inspected files in different folders may
-/// have the same name.
-fn free(folder: &Path, name: &str, taken: &mut HashSet<PathBuf>) -> PathBuf {
+/// A path in `directory` that no other image of this run has. Inspected files in different
+/// directories may have the same name.
+fn free(directory: &Path, name: &str, taken: &mut HashSet<PathBuf>) -> PathBuf {
     let name = safe_name(name);
     let names = std::iter::once(name.clone()).chain((1..).map(|number| format!("{number}.{name}")));
-    let mut paths = names.map(|name| folder.join(name));
+    let mut paths = names.map(|name| directory.join(name));
     let path = paths.find(|path| taken.insert(path.clone()));
-    path.unwrap_or_else(|| folder.join(name))
+    path.unwrap_or_else(|| directory.join(name))
 }

@@ -1,4 +1,5 @@
-//! Which image a device would load of each unit, and which is the nearest where it would load none.
+//! Choice of the image that a device would load from each unit, and of the nearest image if it
+//! would load none.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +14,8 @@ use crate::formats::offload_sections::CUDA_PRELINKED;
 use crate::model::{OffloadKind, printable};
 use crate::target::device::{Code, Device, Fit, Wanted};
 
-/// Adds what each of the devices that were asked for loads of each unit that it can be asked about;
-/// those that load something, or would have to, are marked in `used`, which is of the length of
-/// `asked`.
+/// Adds the image that each requested device loads from each unit that is relevant to it. Devices
+/// that load an image, or would have to, are marked in `used`, which has the length of `asked`.
 pub(super) fn all(units: &[Unit<'_>], asked: &[Asked], used: &mut [bool], check: &mut FileCheck) {
     let is_prelinked = |unit: &Unit<'_>| {
         !unit.images.is_empty()
@@ -65,8 +65,8 @@ pub(super) fn all(units: &[Unit<'_>], asked: &[Asked], used: &mut [bool], check:
     }
 }
 
-/// What is loaded of a unit: of several devices of this machine, by the one that has the best
-/// answer. None where the device is none to ask about it.
+/// The image that a device loads from a unit. If the request names several devices of this machine,
+/// the best answer counts. None if the unit is not relevant to the device.
 fn one(asked: &Asked, unit: &Unit<'_>, units: &[Unit<'_>]) -> Option<Load> {
     let about = asked
         .devices
@@ -86,8 +86,8 @@ fn one(asked: &Asked, unit: &Unit<'_>, units: &[Unit<'_>]) -> Option<Load> {
     })
 }
 
-/// Whether a device is asked about a unit: it is of a runtime that drives it, and OpenMP's, which
-/// drives all, has an image for the vendor or is all that there is.
+/// Whether a unit is relevant to a device. Its runtime must drive the device. An OpenMP unit, whose
+/// runtime drives all devices, must also have an image for the vendor or be the only kind of unit.
 fn is_about(wanted: &Wanted, unit: &Unit<'_>, units: &[Unit<'_>]) -> bool {
     let drives = |unit: &Unit<'_>| {
         wanted.device.kinds().contains(&unit.kind)
@@ -106,7 +106,7 @@ fn is_about(wanted: &Wanted, unit: &Unit<'_>, units: &[Unit<'_>]) -> bool {
     drives(unit) && (unit.kind != OffloadKind::OpenMp || has_vendor() || !others())
 }
 
-/// What a device loads of a unit.
+/// The image that a device loads from a unit.
 pub(super) fn load(unit: &Unit<'_>, wanted: &Wanted) -> Load {
     let device = &wanted.device;
     let fits: Vec<(&Image, Fit)> = unit
@@ -118,7 +118,7 @@ pub(super) fn load(unit: &Unit<'_>, wanted: &Wanted) -> Load {
         Fit::Yes(rank, how) => Some((*rank, *image, how)),
         _ => None,
     });
-    // libomptarget takes the first that fits, the other runtimes the best.
+    // libomptarget takes the first image that fits, the other runtimes take the best.
     let best = match unit.kind {
         OffloadKind::OpenMp => taken.min_by_key(|(_, image, _)| position(unit, image)),
         _ => taken.max_by_key(|(rank, image, _)| (*rank, std::cmp::Reverse(image.index))),
@@ -129,7 +129,7 @@ pub(super) fn load(unit: &Unit<'_>, wanted: &Wanted) -> Load {
         image: image.map(|image| image.index),
         text,
     };
-    // What may come before the one that is known to fit.
+    // An image without a certain answer may take precedence over the fitting one.
     let open = fits.iter().find_map(|(image, fit)| match fit {
         Fit::Unknown(why) => Some((*image, why)),
         _ => None,
@@ -162,8 +162,8 @@ pub(super) fn load(unit: &Unit<'_>, wanted: &Wanted) -> Load {
     }
 }
 
-/// Whether a driver could link the relocatable code of a program for the device that loads no
-/// linked image.
+/// Whether a driver could link the relocatable code of a program for a device that loads no linked
+/// image.
 fn can_be_linked(asked: &Asked, load: &Load, prelinked: &[&Unit<'_>]) -> bool {
     let fits = |wanted: &Wanted| {
         prelinked
@@ -177,9 +177,9 @@ fn can_be_linked(asked: &Asked, load: &Load, prelinked: &[&Unit<'_>]) -> bool {
     load.is_missing() && !prelinked.is_empty() && devices.any(fits)
 }
 
-/// Makes it unknown whether a fatbinary without an image for a device is needed there, if others of
-/// the file have one. A library may have kernels for each processor in fatbinaries of their own,
-/// and CUDA's runtime looks for an image only when a kernel is launched.
+/// Changes the answer to unknown for a fatbinary without an image for a device, if other
+/// fatbinaries of the file have one. A library may have kernels for each processor in separate
+/// fatbinaries, and the CUDA runtime looks for an image only when a kernel is launched.
 pub(super) fn doubt_some(check: &mut FileCheck) {
     let is_cuda = |unit: &&mut UnitCheck| unit.runtime == OffloadKind::Cuda.name();
     let mut fitting: BTreeMap<String, usize> = BTreeMap::new();
@@ -216,7 +216,7 @@ fn position(unit: &Unit<'_>, image: &Image) -> usize {
 }
 
 pub(super) fn takes(device: &Device, image: &Image) -> Fit {
-    // Runtimes go by the image's own header, too.
+    // Runtimes also check the image's own header.
     if let Some(finding) =
         findings::disagrees(image).filter(|finding| finding.what != "wrong-feature")
     {
@@ -224,7 +224,7 @@ pub(super) fn takes(device: &Device, image: &Image) -> Fit {
     }
     let target = target(image);
     let choice = &image.choice;
-    // What is in a host object is linked with it.
+    // Objects in a host object are linked with it.
     if choice.is_relocatable && image.section.is_none() {
         return Fit::Unknown("a relocatable object, which is not linked yet".to_owned());
     }
@@ -237,7 +237,8 @@ pub(super) fn takes(device: &Device, image: &Image) -> Fit {
     })
 }
 
-/// Why a device takes none of the images, which is the nearest, and what would add one.
+/// The reason why a device takes none of the images, the nearest image, and the option that would
+/// add one.
 fn none(unit: &Unit<'_>, device: &Device, fits: &[(&Image, Fit)]) -> String {
     let add = format!("add one with {}", device.flag(unit.kind));
     let near = fits
@@ -245,7 +246,7 @@ fn none(unit: &Unit<'_>, device: &Device, fits: &[(&Image, Fit)]) -> String {
         .filter(|(image, _)| device.is_of_vendor(&target(image)));
     match near.min_by_key(|(image, _)| device.distance(&target(image))) {
         Some((image, Fit::No(why) | Fit::Unknown(why) | Fit::Yes(_, why))) => {
-            // Another processor is reason enough.
+            // A different processor needs no further reason.
             let short = short_name(image);
             let why = if *why == format!("built for {short}") {
                 String::new()
@@ -258,10 +259,10 @@ fn none(unit: &Unit<'_>, device: &Device, fits: &[(&Image, Fit)]) -> String {
     }
 }
 
-/// Adds each device for which a file with device code has nothing at all: neither an image nor a
-/// registration with a runtime that drives it. The devices in `elsewhere` do not count, since
-/// another file of the same wheel or folder is for them; a file that is for none of the devices is
-/// then not applicable.
+/// Adds a finding for each device for which a file with device code has neither an image nor a
+/// registration with a runtime that drives it. Devices marked in `elsewhere` do not count, because
+/// another file of the same wheel or directory is for them. A file that is for none of the devices
+/// is then not applicable.
 pub(super) fn without_runtime(asked: &[Asked], elsewhere: &[bool], check: &mut FileCheck) {
     if !asked.is_empty() && check.units.is_empty() && elsewhere.iter().all(|used| *used) {
         let devices = asked

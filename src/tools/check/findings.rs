@@ -1,5 +1,5 @@
-//! What is wrong with images and registrations beside their kernels: images that are not what their
-//! containers say, two for one target, compression that is too new, runtimes that are missing or
+//! Errors of images and registrations, except for their kernels: images that contradict their
+//! containers, two images for one target, compression that is too new, runtimes that are missing or
 //! too old, tables that two registrations share.
 
 use std::collections::BTreeMap;
@@ -13,14 +13,14 @@ use crate::model::{OffloadKind, llvm_major, printable};
 use crate::registration::read::{Bounds, Registered};
 use crate::target::Target;
 
-/// HIP's runtime of ROCm 7 is the first that reads version 3 of compressed bundles
-/// (llvm/llvm-project#152600), and none reads version 1 (ROCm/clr#99).
+/// The HIP runtime of ROCm 7 is the first that reads version 3 of compressed bundles
+/// (llvm/llvm-project#152600). No runtime reads version 1 (ROCm/clr#99).
 const READS_BUNDLES_3: u32 = 7;
-/// LLVM 19's OpenMP runtime and earlier ones take entries for the 32 bytes that they had then.
+/// The OpenMP runtimes of LLVM 19 and earlier assume entries of 32 bytes, the size at that time.
 const READS_WIDE_ENTRIES: u32 = 20;
 const NARROW_ENTRY: u64 = 32;
 
-/// What is wrong with the images of a unit.
+/// The findings on the images of a unit.
 pub(super) fn of_images(unit: &Unit<'_>) -> Vec<Finding> {
     let mut findings = of_each(unit);
     findings.extend(same_targets(unit));
@@ -31,7 +31,7 @@ pub(super) fn of_images(unit: &Unit<'_>) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong with images by themselves.
+/// The findings on each image by itself.
 pub(super) fn of_each(unit: &Unit<'_>) -> Vec<Finding> {
     let disagreements = unit.images.iter().filter_map(|image| disagrees(image));
     disagreements
@@ -43,13 +43,13 @@ pub(super) fn of_each(unit: &Unit<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// An image whose own header is not of the device that its container says.
+/// A finding if the device in an image's own header differs from that in its container.
 pub(super) fn disagrees(image: &Image) -> Option<Finding> {
     let disagreement = claims::disagreement(image)?;
     Some(Finding::new(disagreement.what, Answer::No, disagreement.text).of_image(image.index))
 }
 
-/// An image of AMD GPU code that was generated object by object.
+/// A finding if the AMD GPU code of an image was generated object by object.
 pub(super) fn unknown_resources(image: &Image) -> Option<Finding> {
     let kernel = image.choice.open_kernel.as_ref()?;
     let text = format!(
@@ -65,13 +65,13 @@ pub(super) fn unknown_resources(image: &Image) -> Option<Finding> {
     })
 }
 
-/// Images for one target: a runtime takes the first and never the others.
+/// Findings on several images for one target: a runtime takes the first and never the others.
 fn same_targets(unit: &Unit<'_>) -> Vec<Finding> {
     let mut seen: BTreeMap<(Target, &str), &Image> = BTreeMap::new();
     let mut findings = Vec::new();
     for image in &unit.images {
         let target = target(image);
-        // Bitcode and objects of several sources are still to be linked into one image.
+        // Bitcode and objects of several sources still have to be linked into one image.
         if target.triple.is_empty()
             || !matches!(image.format, "elf" | "cubin" | "ptx")
             || unit.kind == OffloadKind::Sycl
@@ -100,8 +100,8 @@ fn same_targets(unit: &Unit<'_>) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong with the registrations of one object or program; `kind` is the type of the file
-/// that it is, or is in.
+/// The findings on the registrations of one object or program. `kind` is the type of the file that
+/// it is, or that contains it.
 pub(super) fn of_registrations(
     kind: &str,
     content: &Content<'_>,
@@ -125,7 +125,7 @@ pub(super) fn of_registrations(
     findings
 }
 
-/// Runtimes that are not there, or too old for what they are given.
+/// Findings on runtimes that are missing, or too old for the registered data.
 fn runtimes(kind: &str, content: &Content<'_>, units: &[Unit<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for registration in content
@@ -139,7 +139,7 @@ fn runtimes(kind: &str, content: &Content<'_>, units: &[Unit<'_>]) -> Vec<Findin
             ..Finding::new(what, answer, text)
         };
         let Some(library) = registration.libraries.first() else {
-            // A library may leave its runtime to the program that loads it.
+            // A library may leave the choice of runtime to the program that loads it.
             let answer = if kind == "elf-executable" {
                 Answer::No
             } else {
@@ -216,8 +216,8 @@ fn bundles(units: &[Unit<'_>]) -> BTreeMap<u32, usize> {
         .collect()
 }
 
-/// Tables of entries that two descriptors name: the kernels of each are then looked for in the
-/// images of both.
+/// Findings on entry tables that two descriptors name: the runtime then looks for the kernels of
+/// each in the images of both.
 fn shared_tables(registered: &Registered) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, descriptor) in registered.descriptors.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Whether the kernels that the host registers are in every image, and where no table tells which
-//! these are, whether the images of a container have the same ones.
+//! Check of kernels: whether every image has the kernels that the host registers. If no table lists
+//! these kernels, the images of a container are compared with each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::contents::units::{LATER, NOT_REGISTERED, Unit, listed, name, names};
 use crate::formats::kernels::shown_name;
 use crate::model::OffloadKind;
 
-/// How many kernels are looked for.
+/// The number of kernels to look for.
 pub(super) fn count(unit: &Unit<'_>) -> Option<usize> {
     match &unit.kernels {
         Some(kernels) if !unit.shares_entries => Some(kernels.len()),
@@ -22,7 +22,7 @@ pub(super) fn count(unit: &Unit<'_>) -> Option<usize> {
     }
 }
 
-/// What is wrong with the kernels of a unit, and what the answer is based on.
+/// The findings on the kernels of a unit, and the basis of the answer.
 pub(super) fn compare(unit: &Unit<'_>) -> (&'static str, Vec<Finding>) {
     match &unit.kernels {
         _ if unit.kind == OffloadKind::Sycl => {
@@ -88,8 +88,8 @@ fn with_entries(unit: &Unit<'_>, kernels: &[Option<&str>]) -> Vec<Finding> {
     findings
 }
 
-/// The kernels that the host registers with `image` alone and that are not in it, as far as both
-/// can be told.
+/// The kernels that the host registers and that `image` lacks. Empty if the table belongs to
+/// several containers, or if kernels cannot be listed.
 pub(super) fn missing<'f>(unit: &Unit<'f>, image: &Image) -> Vec<&'f str> {
     let kernels = unit
         .kernels
@@ -158,7 +158,8 @@ fn unknown(image: &Image) -> Finding {
     Finding::new("unknown-kernels", Answer::Unknown, text).of_image(image.index)
 }
 
-/// Kernels that are registered from one table for several containers, and that are in none of them.
+/// Findings on kernels that are registered from one table for several containers, and that no
+/// container has.
 pub(super) fn in_no_container(members: &[String], units: &[Unit<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for kind in [OffloadKind::Cuda, OffloadKind::Hip] {

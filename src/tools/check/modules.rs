@@ -1,8 +1,9 @@
-//! Images that no host code registers. Those in files of their own are modules, which a program
-//! loads by the name of the file, or device libraries in bitcode, which compilers link, or shaders,
-//! which Vulkan loads. Those in plain data a program loads by itself. Nothing tells which of them a
-//! program will ask for, so one module is enough that fits among those of a folder or package, a
-//! library decides nothing beside programs, and data is `unknown`.
+//! Answers on images that no host code registers. Images in files of their own are modules, which a
+//! program loads by file name, device libraries in bitcode, which compilers link, or shaders, which
+//! Vulkan loads. Images in plain data are loaded by the program itself. offld cannot determine
+//! which of these images a program needs. For this reason, one fitting module in a directory or
+//! package is enough, a library next to programs does not influence the answer, and the answer on
+//! data is `unknown`.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +18,18 @@ use crate::target::device::{Fit, Wanted};
 /// The runtime of modules and of data, in reports.
 const MODULE: &str = "module";
 
-/// A file that has nothing but images that stand by themselves.
+/// The category of a file that has only images that nothing registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bare {
-    /// Machine code, or what a runtime compiles when it loads it.
+    /// Machine code, or code that a runtime compiles at load time.
     Modules,
     /// Bitcode and objects that compilers link into programs, and shaders: no runtime of these
     /// devices loads them.
     Libraries,
 }
 
-/// Adds the answers on the images of a file that stand by themselves; what the file is if that is
-/// all that it has. `has_units`: it has others as well.
+/// Adds the answers on the images of a file that nothing registers. Returns the category of the
+/// file if it has no other images. `has_units`: it has other images.
 pub(super) fn add(
     images: Vec<&Image>,
     has_units: bool,
@@ -53,7 +54,7 @@ pub(super) fn add(
             .map(|wanted| load(&unit, wanted))
             .min_by_key(|load| load.answer)
         {
-            // Shaders are no reason to take the other files for those of another runtime.
+            // A shader does not mean that the other files are for another runtime.
             *used |= !is_shader;
             loads.push(load);
         }
@@ -109,7 +110,7 @@ fn of_modules(unit: &Unit<'_>) -> Vec<Finding> {
 }
 
 /// Adds the answers on the images in plain data. A registered container without code for a device
-/// may be there for form only where the data has code for it.
+/// may be unused if the data has code for the device.
 pub(super) fn add_in_data(
     contents: &[Content<'_>],
     asked: &[Asked],
@@ -187,17 +188,17 @@ fn images_of(count: usize) -> String {
     }
 }
 
-/// Whether images of a unit are for hardware of this vendor, or do not say for which.
+/// Whether images of a unit are for hardware of this vendor, or do not name their hardware.
 fn is_for(wanted: &Wanted, unit: &Unit<'_>) -> bool {
     let mut targets = unit.images.iter().map(|image| target(image));
     targets.any(|target| target.triple.is_empty() || wanted.device.is_of_vendor(&target))
 }
 
-/// Which files belong together: those in one package, and those in folders.
+/// The group of a file: a package, or the inspected directories.
 pub(super) type Group = Option<String>;
 
-/// Finds out which of the files that have nothing but modules and libraries decide something beside
-/// the others of their group.
+/// Decides which files with only modules and libraries influence the answer, in view of the other
+/// files of their group.
 pub(super) fn beside_each_other(files: &mut [(Group, FileCheck)], asked: &[Asked]) {
     let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (place, (group, _)) in files.iter().enumerate() {
@@ -213,14 +214,14 @@ pub(super) fn beside_each_other(files: &mut [(Group, FileCheck)], asked: &[Asked
     }
 }
 
-/// What the files of a group have.
+/// The contents of the files of a group.
 #[derive(Default)]
 struct Beside {
-    /// Whether one has images that a runtime is handed.
+    /// Whether a file has registered images.
     programs: bool,
-    /// Whether one has modules.
+    /// Whether a file has modules.
     modules: bool,
-    /// The devices that a module is loaded on, or may be.
+    /// The devices that load a module, or may load one.
     loaded: Vec<String>,
     /// The devices that the programs have images for, or may have.
     driven: Vec<String>,
@@ -253,7 +254,7 @@ impl Beside {
         beside
     }
 
-    /// Takes back what a file of modules or libraries does not decide here.
+    /// Weakens the answers on a file of modules or libraries that does not matter in this group.
     fn decide(&self, file: &mut FileCheck, asked: &[Asked]) {
         let Some(bare) = file.bare.filter(|_| file.errors.is_empty()) else {
             return;

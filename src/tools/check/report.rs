@@ -1,4 +1,4 @@
-//! What [`check`](crate::check()) finds, as plain data with the names that `offld check --json`
+//! Results of [`check`](crate::check()) as plain data, with the names that `offld check --json`
 //! writes (docs/reference/json.md).
 
 use serde::Serialize;
@@ -10,30 +10,30 @@ use crate::model::OffloadKind;
 use crate::registration::read::Registered;
 use crate::sys::shell;
 
-/// The version of the report's form.
+/// The version of the report's format.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// An answer. Of several the last one counts.
+/// An answer. The greatest of several answers counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Answer {
-    /// It is not what was asked about, and another file of the same wheel or folder is: it decides
-    /// nothing.
+    /// The file is not for the requested devices, but another file of the same wheel or directory
+    /// is. It does not influence the answer.
     #[serde(rename = "not-applicable")]
     NotApplicable,
-    /// It will run.
+    /// The file will run.
     Yes,
-    /// It cannot be known.
+    /// The answer cannot be determined.
     Unknown,
-    /// It will not.
+    /// The file will not run.
     No,
-    /// A part could not be read.
+    /// A part of the file could not be read.
     Unreadable,
 }
 
 impl Answer {
-    /// The word for it: `not applicable`, `yes`, `unknown`, `no`, `unreadable`.
+    /// The name of the answer: `not applicable`, `yes`, `unknown`, `no`, `unreadable`.
     pub fn name(self) -> &'static str {
         match self {
             Answer::NotApplicable => "not applicable",
@@ -49,13 +49,13 @@ impl Answer {
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// The version of the JSON's form: 1.
+    /// The version of the JSON format: 1.
     pub schema: u32,
     /// The program and version that wrote it.
     pub generator: String,
     /// The answer on all files.
     pub answer: Answer,
-    /// The devices that were asked for; none where the question was what is registered.
+    /// The requested devices; empty if the registrations were checked.
     pub devices: Vec<String>,
     /// An answer for each file, and for each member of a zip file or tar archive with device code.
     pub files: Vec<FileCheck>,
@@ -65,37 +65,37 @@ impl Report {
     /// The report as JSON, as `offld check --json` prints it.
     ///
     /// # Errors
-    /// None that are known: everything in it can be written as JSON.
+    /// No errors are known: all data can be written as JSON.
     pub fn to_json(&self) -> Result<String, Error> {
         shell::json(self).map_err(Error::of)
     }
 }
 
-/// The answer on a file or a member of one that is packed.
+/// The answer on a file or on a member of a package.
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct FileCheck {
-    /// The file, as it was named.
+    /// The file, as given by the caller.
     pub file: String,
-    /// Its type, as `offld inspect` has it.
+    /// Its type, as in `offld inspect`.
     #[serde(rename = "type")]
     pub kind: &'static str,
     /// The member of the zip file or tar archive; empty for a file.
     pub members: Vec<String>,
     /// The answer.
     pub answer: Answer,
-    /// The images as runtimes see them together.
+    /// The images in the groups from which runtimes choose.
     pub units: Vec<UnitCheck>,
-    /// What decides the answer, and notes.
+    /// The reasons for the answer, and notes.
     pub findings: Vec<Finding>,
-    /// What could not be read.
+    /// Errors of reading the file.
     pub errors: Vec<String>,
-    /// What is registered, with places in the file; in the JSON.
+    /// The registrations, with their offsets in the file; part of the JSON.
     pub(crate) registered: Vec<Registered>,
-    /// What it is if it has nothing but images that stand by themselves.
+    /// The category of a file with only images that nothing registers.
     #[serde(skip)]
     pub(super) bare: Option<Bare>,
-    /// Which of the devices that were asked for load something of it, or would have to.
+    /// For each requested device, whether it loads an image from the file, or would have to.
     #[serde(skip)]
     pub(crate) used: Vec<bool>,
     /// The kinds of the file's registrations.
@@ -107,47 +107,47 @@ pub struct FileCheck {
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct UnitCheck {
-    /// The members of archives that they are in, the outermost first.
+    /// The enclosing archive members, the outermost first.
     pub members: Vec<String>,
     /// `openmp`, `cuda`, `hip`, `sycl`; `module` for images that a program loads by itself.
     pub runtime: &'static str,
-    /// Where they are.
+    /// Their location.
     pub place: String,
-    /// What the answer is based on: `entries`, the table of what the host registers; `images`, a
-    /// comparison of the images with each other; `none`.
+    /// The basis of the answer: `entries`, the table of registered entries; `images`, a comparison
+    /// of the images with each other; `none`.
     pub basis: &'static str,
-    /// How many kernels were looked for in each image.
+    /// The number of kernels that were looked for in each image.
     pub kernels: Option<usize>,
-    /// The images' numbers in the file, as `offld inspect` counts them.
+    /// The indices of the images in the file, as in `offld inspect`.
     pub images: Vec<usize>,
     /// Their devices, in the same order.
     pub targets: Vec<String>,
-    /// The same in a word each, for people.
+    /// Short names of the devices, for messages.
     #[serde(skip)]
     pub(crate) devices: Vec<String>,
     /// The answer.
     pub answer: Answer,
-    /// What each of the devices that were asked for would load.
+    /// The images that the requested devices would load.
     pub loads: Vec<Load>,
 }
 
-/// What a device would load of a unit.
+/// The image that a device would load from a unit.
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct Load {
     /// The device.
     pub device: String,
-    /// Whether it loads one.
+    /// Whether it loads an image.
     pub answer: Answer,
-    /// The number of the image in the file.
+    /// The index of the image in the file.
     pub image: Option<usize>,
-    /// Why it is this one, or why none; for the latter, the nearest and the option that would add
-    /// one.
+    /// The reason for this image, or for no image. In the latter case also the nearest image, and
+    /// the option that would add one.
     pub text: String,
 }
 
 impl UnitCheck {
-    /// Gives the answer that the loads give.
+    /// Sets the answer of the unit from those of its loads.
     pub(super) fn conclude(&mut self) {
         self.answer = self
             .loads
@@ -164,35 +164,36 @@ impl Load {
         self.answer == Answer::No && self.image.is_none()
     }
 
-    /// Makes it unknown whether an image that is missing is needed, for the reason `why`.
+    /// Changes the answer to unknown, because the missing image may not be needed. `why` is the
+    /// reason.
     pub(super) fn doubt(&mut self, why: &str) {
         self.answer = Answer::Unknown;
         self.text = format!("{}; but {why}", self.text);
     }
 }
 
-/// Something that decides an answer, or a note (its answer is `yes`).
+/// A reason for an answer, or a note (its answer is `yes`).
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What sort of finding: `missing-kernel`, …
+    /// The type of the finding: `missing-kernel`, …
     pub what: &'static str,
-    /// What it makes of the answer.
+    /// Its effect on the answer.
     pub answer: Answer,
-    /// The members of archives that it is in.
+    /// The enclosing archive members.
     pub members: Vec<String>,
     /// The runtime.
     pub runtime: Option<&'static str>,
-    /// The number of the image in the file.
+    /// The index of the image in the file.
     pub image: Option<usize>,
     /// The kernel.
     pub kernel: Option<String>,
-    /// The finding in words.
+    /// The finding as text.
     pub text: String,
 }
 
 impl Finding {
-    /// A finding about a file as a whole.
+    /// Creates a finding on a file as a whole.
     pub(super) fn new(what: &'static str, answer: Answer, text: impl Into<String>) -> Finding {
         let text = text.into();
         Finding {
@@ -206,7 +207,7 @@ impl Finding {
         }
     }
 
-    /// The same about an image.
+    /// Sets the image of the finding.
     pub(super) fn of_image(self, image: usize) -> Finding {
         Finding {
             image: Some(image),
@@ -214,7 +215,7 @@ impl Finding {
         }
     }
 
-    /// The same about a unit.
+    /// Sets the unit of the finding.
     pub(super) fn of_unit(self, unit: &Unit<'_>) -> Finding {
         Finding {
             members: unit.members.to_vec(),

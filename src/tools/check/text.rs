@@ -1,5 +1,5 @@
-//! The report as text for people: a line for each file, below it the reasons for its answer, and
-//! the verdict on all.
+//! The report as text: a line for each file, the reasons for its answer, and the verdict on all
+//! files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use super::report::{Answer, FileCheck, Finding, Report, UnitCheck};
 use crate::model::{OffloadKind, printable};
 use crate::sys::terminal::{Colour, Style, wrapped};
 
-/// Of findings of one sort, as many are shown; JSON has them all.
+/// Limit of the findings of one type that are shown; JSON has them all.
 const SHOWN: usize = 10;
 
 /// The report as text.
@@ -44,7 +44,7 @@ pub(crate) fn text(report: &Report, style: Style) -> String {
     wrapped(&out, style.width)
 }
 
-/// The word for an answer, in its colour.
+/// The name of an answer, in its colour.
 fn answer(answer: Answer, style: Style) -> String {
     let colour = match answer {
         Answer::Yes => Colour::Good,
@@ -85,8 +85,8 @@ fn file_text(out: &mut String, file: &FileCheck, asked: bool, style: Style) {
     }
 }
 
-/// The findings on a file, those of one sort only as far as [`SHOWN`]; equal ones of several
-/// members are in one line.
+/// Appends the findings on a file, up to [`SHOWN`] of each type. Equal findings on several members
+/// share a line.
 fn findings(out: &mut String, file: &FileCheck, style: Style) {
     let mut shown: BTreeMap<(&str, Option<usize>), usize> = BTreeMap::new();
     let mut lines: Vec<(String, &Finding, usize)> = Vec::new();
@@ -135,7 +135,7 @@ fn line(finding: &Finding, style: Style) -> String {
     let runtime = finding.runtime.map_or(String::new(), |runtime| {
         format!("{}: ", OffloadKind::title_of(runtime))
     });
-    // The mark is in advice such as -fopenmp-targets=….
+    // The ellipsis occurs in advice such as -fopenmp-targets=….
     let text = if style.ascii {
         finding.text.replace('…', style.ellipsis())
     } else {
@@ -144,7 +144,7 @@ fn line(finding: &Finding, style: Style) -> String {
     format!("{answer}: {runtime}{text}")
 }
 
-/// The units in lines; those that differ in nothing but their place are in one.
+/// The units as lines. Units that differ only in their location share a line.
 fn units(units: &[UnitCheck], style: Style) -> Vec<String> {
     let line = |unit: &UnitCheck| {
         let kernels = match unit.kernels {
@@ -170,8 +170,8 @@ fn units(units: &[UnitCheck], style: Style) -> Vec<String> {
         .collect()
 }
 
-/// What is loaded of each unit, in lines; if a device loads something of one unit and nothing of
-/// another, with their places.
+/// The image that is loaded from each unit, as lines. Locations are shown if a device loads an
+/// image from one unit and none from another.
 fn loads(units: &[UnitCheck], style: Style) -> Vec<String> {
     let several = units.iter().any(|unit| unit.runtime != units[0].runtime);
     let each = units
@@ -224,7 +224,7 @@ fn loads(units: &[UnitCheck], style: Style) -> Vec<String> {
     lines.into_iter().map(line).collect()
 }
 
-/// How many containers or registrations units of one runtime are in, if there are several.
+/// The number of containers or registrations of units with one runtime, if there are several.
 fn places(units: &[&UnitCheck]) -> String {
     let things = match units.first().map_or("", |unit| unit.runtime) {
         "cuda" => "fatbinaries",
@@ -239,7 +239,7 @@ fn places(units: &[&UnitCheck]) -> String {
     }
 }
 
-/// Equal lines once, each with its units.
+/// Removes duplicate lines; each line keeps the list of its units.
 fn grouped<'u, Line: Clone + Ord>(
     lines: impl Iterator<Item = (&'u UnitCheck, Line)>,
 ) -> Vec<(Line, Vec<&'u UnitCheck>)> {

@@ -1,5 +1,5 @@
-//! The report as text for people: a table of the images of each file, the kernels below, and what
-//! the file registers with.
+//! The report as text: a table of the images of each file, their kernels, and the registrations of
+//! the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ const SUMMARY: [Column; 6] = [
     Column::number("files").left_out(1),
     Column::number("size"),
 ];
-/// Columns that tell least are left out first.
+/// The columns with the least information are omitted first.
 const IMAGES: [Column; 10] = [
     Column::number("#"),
     Column::text("where").shows_end(),
@@ -34,8 +34,8 @@ const IMAGES: [Column; 10] = [
     Column::text("sha256").left_out(5),
 ];
 
-/// One line for each kind and target of device code in all files: how many images, in how many
-/// files, and their size.
+/// One line for each kind and target of device code in all files: the number of images and files,
+/// and the total size.
 pub(crate) fn summary(report: &Report, style: Style) -> String {
     let mut totals: BTreeMap<[String; 3], (u64, BTreeSet<&str>, u64)> = BTreeMap::new();
     for file in &report.files {
@@ -139,8 +139,8 @@ fn prose(out: &mut String, line: &str, style: Style) {
     out.push('\n');
 }
 
-/// How many images a file has. Bundles have entries for the host, too, which are rows of the table
-/// and no device images.
+/// The number of images of a file. Bundles also have entries for the host, which are rows of the
+/// table but not device images.
 fn count(file: &FileReport) -> String {
     let device = file.images.iter().filter(|image| image.is_device()).count();
     let host = match file.images.len() - device {
@@ -174,7 +174,7 @@ fn row(image: &Image, style: Style) -> [String; 10] {
         dash(&image.triple),
         dash(&image.target),
         match (&image.machine, image.format) {
-            // Machine 0 is none.
+            // Machine 0 means that there is none.
             (Some(machine), "elf") if machine != "0" => format!("elf/{machine}"),
             (_, format) => format.to_owned(),
         },
@@ -184,7 +184,7 @@ fn row(image: &Image, style: Style) -> [String; 10] {
     ]
 }
 
-/// Members and section, and how far into the section the image starts.
+/// Members and section, and the offset of the image in the section.
 fn place(image: &Image) -> String {
     let mut text = String::new();
     let mut start = Some(0);
@@ -221,8 +221,8 @@ fn dash(text: &str) -> String {
     }
 }
 
-/// A value of a kernel: its title, when its column is left out, whether it is a number of bytes,
-/// and the value.
+/// A value of a kernel: its title, the order in which columns are omitted, whether it is a number
+/// of bytes, and the function that returns it.
 struct Value {
     title: &'static str,
     left_out: u8,
@@ -262,7 +262,7 @@ const VALUES: [Value; 10] = [
 ];
 
 fn kernel_table(out: &mut String, kernels: &[Kernel], style: Style) -> Vec<&'static str> {
-    // Columns that no kernel of this image has a value for belong to other vendors' devices.
+    // Columns without a value for the kernels of this image belong to devices of other vendors.
     let has = |value: &&Value| kernels.iter().any(|kernel| (value.of)(kernel).is_some());
     let used: Vec<&Value> = VALUES.iter().filter(has).collect();
     let numbers = used
@@ -321,7 +321,7 @@ fn registers(registration: &Registration) -> String {
     text
 }
 
-/// The tools that made the images: one line for each tool or pair of tools, with the numbers of its
+/// The tools that made the images: one line for each tool or pair of tools, with the indices of its
 /// images.
 fn made_by(images: &[Image]) -> Vec<String> {
     let mut by: BTreeMap<&[String], Vec<usize>> = BTreeMap::new();
