@@ -1,4 +1,4 @@
-//! Limits that sizes are compared with: `total<850M,gfx942<120M,growth<2%`.
+//! Limits for sizes: `total<850M,gfx942<120M,growth<2%`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,36 +11,36 @@ use crate::model::OffloadKinds;
 use crate::sys::table::{Style, size};
 use crate::target::{Selector, Target};
 
-/// What can be limited beside devices.
+/// The names of limits, in addition to devices.
 const NAMES: [&str; 4] = ["total", "inflated", "host", "growth"];
 
-/// What is limited.
+/// The quantity that a limit applies to.
 #[derive(Debug, Clone)]
 enum What {
     /// All bytes of the files.
     Total,
-    /// All bytes, inflated.
+    /// All bytes after decompression.
     Inflated,
-    /// The host's bytes.
+    /// The bytes of the host.
     Host,
-    /// How many bytes came since what is compared with.
+    /// The growth in bytes since the old measurement.
     Growth,
     /// The images of devices.
     Devices(Selector),
 }
 
-/// How much is too much.
+/// The value of a limit.
 #[derive(Debug, Clone, Copy)]
 enum Limit {
     Bytes(u64),
-    /// A share, in hundredths.
+    /// A share in percent.
     Percent(f64),
 }
 
 /// One limit.
 #[derive(Debug, Clone)]
 pub(crate) struct Budget {
-    /// As it was written.
+    /// The limit as the user wrote it.
     text: String,
     what: What,
     limit: Limit,
@@ -48,27 +48,27 @@ pub(crate) struct Budget {
     inclusive: bool,
 }
 
-/// What came of a limit.
+/// The result of checking a limit.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Outcome {
-    /// The limit, as it was written.
+    /// The limit as the user wrote it.
     pub budget: String,
-    /// What it came to: bytes, or hundredths of what was before.
+    /// The measured value: bytes, or percent of the old size.
     pub value: f64,
-    /// Whether it is kept.
+    /// Whether the value is within the limit.
     pub kept: bool,
-    /// What exceeds it, for people; empty if it is kept.
+    /// The excess, as a message; empty if the value is within the limit.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
 
 impl Budget {
-    /// The limits in `text`, with commas between them; `size` reads sizes, and `native` says which
-    /// devices a machine has that a selector means.
+    /// Parses the limits in `text`, which are separated by commas. `size` parses sizes, and
+    /// `native` returns the devices of this machine that a selector means.
     ///
     /// # Errors
-    /// One is not of the form `NAME<SIZE`, with `total`, `inflated`, `host`, `growth` or devices
-    /// for the name, or its limit is no size and, for `growth`, no percentage.
+    /// A limit is not of the form `NAME<SIZE`, in which the name is `total`, `inflated`, `host`,
+    /// `growth` or devices. Or its value is not a size, or for `growth` not a percentage either.
     pub(crate) fn parse(
         text: &str,
         size: impl Fn(&str) -> Result<u64>,
@@ -131,13 +131,13 @@ impl Budget {
         })
     }
 
-    /// Whether it is about what came since another measurement.
+    /// Whether the limit needs an old measurement to compare with.
     pub(crate) fn needs_old(&self) -> bool {
         matches!(self.what, What::Growth)
     }
 
-    /// Why the limit would be kept whatever the files have: it is of devices for which neither
-    /// `sizes` nor `old` has an image. None for every other limit.
+    /// Returns an error message if the limit cannot be exceeded, because it names devices for which
+    /// neither `sizes` nor `old` has an image. None for every other limit.
     pub(crate) fn unmatched(&self, sizes: &Sizes, old: Option<&Sizes>) -> Option<String> {
         let What::Devices(selector) = &self.what else {
             return None;
@@ -164,8 +164,8 @@ impl Budget {
         ))
     }
 
-    /// Compares what was measured with the limit; `old` is what it is compared with. Sizes are told
-    /// in `style`.
+    /// Compares `sizes` with the limit; `old` is the old measurement for growth. Sizes in the
+    /// message have the format `style`.
     pub(crate) fn check(&self, sizes: &Sizes, old: Option<&Sizes>, style: Style) -> Outcome {
         let (bytes, before) = match &self.what {
             What::Total => (sizes.size(), None),
@@ -196,7 +196,7 @@ impl Budget {
         }
     }
 
-    /// How much over the limit it is: `total is 57M, limit 50M (6.6M too much)`.
+    /// The message about the excess: `total is 57M, limit 50M (6.6M too much)`.
     fn broken(&self, bytes: u64, before: Option<u64>, value: f64, style: Style) -> String {
         let bytes_of = |bytes: f64| size(bytes.round() as u64, style);
         let name = self.text.split('<').next().unwrap_or_default().trim();

@@ -1,6 +1,6 @@
-//! What is there twice, and what could be smaller: images and functions with the same bytes, and
-//! containers that are not compressed. Only what has the same architecture and size, and functions
-//! also the same name, is looked at; by a digest of 128 bits it is the same or not.
+//! Search for waste: images and functions with the same bytes, and containers that are not
+//! compressed. Only items with the same architecture and size are compared, functions only if they
+//! also have the same name. A digest of 128 bits decides whether two items are equal.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -18,7 +18,7 @@ use crate::contents::layout::{Footprint, FunctionCode, Name, Names, SizedImage};
 use crate::formats::kernels::demangled;
 use crate::io::file_slice::FileSlice;
 
-/// Bytes that are there more than once.
+/// Bytes that occur more than once.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Repeated {
@@ -27,16 +27,17 @@ pub struct Repeated {
     pub kernel: Option<String>,
     /// The architecture.
     pub arch: String,
-    /// How often they are there.
+    /// The number of copies.
     pub copies: u64,
-    /// How large each is, inflated.
+    /// The uncompressed size of each copy.
     pub size: u64,
-    /// How many bytes of the file all copies but one take; where they are compressed, their share.
+    /// The file bytes of all copies except one; for compressed data, their share of the compressed
+    /// bytes.
     pub wasted_file: u64,
-    /// The same, inflated.
+    /// The uncompressed bytes of all copies except one.
     pub wasted_inflated: u64,
-    /// The translation units they are in, or, where these are unknown, the places; of several files
-    /// with the file before them.
+    /// The translation units with the copies. If these are unknown, the locations of the copies,
+    /// which include the file if there are several.
     pub places: Vec<String>,
 }
 
@@ -46,21 +47,21 @@ pub struct Repeated {
 pub struct NotCompressed {
     /// The format.
     pub container: String,
-    /// How many there are.
+    /// The number of containers.
     pub count: u64,
-    /// Their bytes.
+    /// Their size in bytes.
     pub size: u64,
-    /// How many bytes zstd would save: an estimate, by how well samples of them are compressed.
+    /// The bytes that zstd would save: an estimate from samples.
     pub estimated_saving: u64,
 }
 
-/// What is there twice, and what could be smaller.
+/// Duplicates, and containers that could be smaller.
 #[derive(Debug, Clone, Default, Serialize)]
 #[non_exhaustive]
 pub struct Duplicates {
-    /// Images that are there more than once.
+    /// Images that occur more than once.
     pub images: Vec<Repeated>,
-    /// Kernels and device functions that are there more than once, in images that are not the same.
+    /// Kernels and device functions that occur more than once, in images that differ.
     pub kernels: Vec<Repeated>,
     /// Architectures whose devices also take the images of another one.
     pub served: Vec<Served>,
@@ -68,19 +69,19 @@ pub struct Duplicates {
     pub not_compressed: Vec<NotCompressed>,
 }
 
-/// An image with what it takes of the file.
+/// An image with its bytes in the file.
 struct Placed<'f> {
-    /// The file that it is in, where there are several.
+    /// The file that contains it, if there are several.
     input: Option<&'f str>,
     image: &'f SizedImage,
     index: usize,
     file: u64,
 }
 
-/// What is there twice in `files`, which have these footprints, and whose bytes are `items`.
+/// Finds the duplicates in `files`, which have these footprints and the bytes `items`.
 ///
 /// # Errors
-/// A file cannot be read any more.
+/// A file is no longer readable.
 pub(super) fn find(
     files: &[FileSize],
     footprints: &[Footprint],
@@ -119,7 +120,7 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// What wastes most comes first. The rest makes the order the same in every run.
+/// The sort key: the most wasted bytes first. The other fields make the order deterministic.
 fn order(one: &Repeated) -> impl Ord {
     let Repeated {
         kernel,
@@ -141,7 +142,7 @@ fn order(one: &Repeated) -> impl Ord {
     )
 }
 
-/// All images of device code, numbered as in the items.
+/// All images of device code, with the indices of the items.
 fn placed<'f>(
     files: &'f [FileSize],
     footprints: &'f [Footprint],
@@ -171,7 +172,7 @@ fn placed<'f>(
     placed
 }
 
-/// The translation units of images, where they are known.
+/// The known translation units, by the indices of the images.
 fn units(items: &Items) -> HashMap<usize, Name> {
     let each = items
         .list
@@ -298,7 +299,7 @@ fn digest_of_function(image: &SizedImage, function: &FunctionCode) -> Result<Opt
     }
 }
 
-/// What compression would save, by samples of up to [`SAMPLES`] containers of a format.
+/// Estimates the saving by compression from samples of up to [`SAMPLES`] containers of a format.
 fn not_compressed(footprints: &[Footprint]) -> Vec<NotCompressed> {
     const SAMPLES: usize = 16;
     const LEVEL: i32 = 3;

@@ -1,4 +1,4 @@
-//! The page of `offld size --html`: all sizes, as rows for [`super::page`].
+//! Page of `offld size --html`: all sizes, as rows for [`super::page`].
 
 use std::collections::HashMap;
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ use super::{FileSize, Sizes};
 use crate::contents::layout::Name;
 use crate::sys::atomic_file;
 
-/// What the page tells apart.
+/// The levels of the page.
 const LEVELS: [Level; 7] = [
     Level::File,
     Level::Member,
@@ -25,13 +25,13 @@ const LEVELS: [Level; 7] = [
     Level::Part,
 ];
 
-/// What a row of the page belongs to, by the names at [`LEVELS`].
+/// The names of a row of the page at [`LEVELS`].
 type Key = [Name; LEVELS.len()];
 
-/// Writes the page to `path`, whole or not at all; with `old`, the sizes are compared with those.
+/// Writes the page to `path`, atomically. With `old`, the sizes are compared with those in `old`.
 ///
 /// # Errors
-/// It cannot be written.
+/// The page cannot be written.
 pub(crate) fn save(sizes: &Sizes, old: Option<&Sizes>, path: &Path) -> Result<()> {
     let generator = format!("offld {}", env!("CARGO_PKG_VERSION"));
     let (title, rows) = (title(sizes, old), rows(sizes, old));
@@ -43,7 +43,7 @@ pub(crate) fn save(sizes: &Sizes, old: Option<&Sizes>, path: &Path) -> Result<()
     written.with_context(|| format!("cannot write the page to {}", path.display()))
 }
 
-/// What the page is of: the names of files, with their folders only where that is the difference.
+/// The title of the page: file names. Directories are included only if the names are equal.
 fn title(sizes: &Sizes, old: Option<&Sizes>) -> String {
     let short = |files: &[FileSize]| match files {
         [one] => Path::new(&one.file).file_name().map_or_else(
@@ -71,7 +71,7 @@ fn rows(sizes: &Sizes, old: Option<&Sizes>) -> Vec<PageRow> {
         row.file += item.file;
         row.inflated += item.inflated;
     }
-    // Both have their names in the same list.
+    // Both measurements share one list of names.
     for item in old.iter().flat_map(|old| &old.items.list) {
         let row = row(&mut rows, &sizes.items, item, several);
         *row.old_file.get_or_insert(0) += item.file;
@@ -80,8 +80,8 @@ fn rows(sizes: &Sizes, old: Option<&Sizes>) -> Vec<PageRow> {
     rows.into_values().collect()
 }
 
-/// Whether files are told apart: if there are several, and of what they are compared with one has
-/// the name of one of them. Else everything would have gone in one file, and come in another.
+/// Whether the page distinguishes files: there are several, and at least one has the same name as a
+/// file of `old`. Otherwise all bytes would appear as removed from one file and added to another.
 fn are_several(sizes: &Sizes, old: Option<&Sizes>) -> bool {
     let names: HashSet<&str> = sizes.files.iter().map(|file| file.file.as_str()).collect();
     names.len() > 1
@@ -92,7 +92,7 @@ fn are_several(sizes: &Sizes, old: Option<&Sizes>) -> bool {
         })
 }
 
-/// The row of what an item belongs to.
+/// The row for the names of an item.
 fn row<'r>(
     rows: &'r mut HashMap<Key, PageRow>,
     items: &Items,

@@ -1,4 +1,4 @@
-//! All bytes, by everything that they belong to.
+//! All bytes of files, with everything that they belong to.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -14,12 +14,12 @@ use crate::error::Error;
 use crate::formats::kernels::SourceName;
 use crate::model::printable;
 
-/// What can be told apart.
+/// A level at which bytes can be distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Level {
-    /// The file, of several.
+    /// The file, if there are several.
     File,
     /// The architecture.
     Arch,
@@ -35,14 +35,14 @@ pub enum Level {
     Kernel,
     /// The section.
     Section,
-    /// What bytes are for.
+    /// The purpose of the bytes.
     Part,
     /// The member of a wheel, another zip file or a tar archive.
     Member,
 }
 
 impl Level {
-    /// All of them, in the order of [`Item::keys`].
+    /// All levels, in the order of [`Item::keys`].
     pub(crate) const ALL: [Level; 10] = [
         Level::File,
         Level::Arch,
@@ -72,7 +72,7 @@ impl Level {
         }
     }
 
-    /// How what has no name of this level is called.
+    /// The label for bytes without a name at this level.
     pub(crate) fn nothing(self) -> &'static str {
         match self {
             Level::File | Level::Part => "",
@@ -104,22 +104,22 @@ impl FromStr for Level {
     }
 }
 
-/// Bytes that belong to the same.
+/// Bytes with the same names at all levels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Item {
-    /// What they belong to, in the order of [`Level::ALL`].
+    /// Their names, in the order of [`Level::ALL`].
     pub keys: [Name; Level::ALL.len()],
-    /// The number of the image among all of all files; none for the host's bytes and those of
+    /// The index of the image among the images of all files; none for the bytes of the host and of
     /// containers.
     pub image: ImageIndex,
-    /// How many bytes of the file they are.
+    /// The number of bytes in the file.
     pub file: u64,
-    /// How many they are inflated.
+    /// The number of bytes after decompression.
     pub inflated: u64,
 }
 
 impl Item {
-    /// What they belong to at a level.
+    /// Their name at a level.
     pub(crate) fn key(&self, level: Level) -> Name {
         self.keys[level as usize]
     }
@@ -134,11 +134,11 @@ pub(crate) struct Items {
     pub names: Arc<Names>,
     /// The architecture of the host's bytes.
     pub host: Name,
-    /// The name of each kernel in the image, by what it is called in the source.
+    /// The mangled name of each kernel, by its name in the source.
     pub mangled: HashMap<Name, Name>,
 }
 
-/// How a kernel is called.
+/// The names of a kernel.
 #[derive(Clone, Copy, Default)]
 struct Called {
     kernel: Name,
@@ -146,8 +146,8 @@ struct Called {
 }
 
 impl Items {
-    /// The bytes of `files`, whose footprints are those of the same index; their leaves are taken
-    /// out of these.
+    /// Creates the items for `files`, whose footprints have the same indices. Moves the leaves out
+    /// of the footprints.
     pub(super) fn of(
         files: &[FileSize],
         footprints: &mut [Footprint],
@@ -206,8 +206,9 @@ impl Items {
             }
             first += footprint.images.len();
         }
-        // Several may be called the same in the source (`_Z1fv` and `_ZL1fv`): the first by name
-        // stands for all, in every run.
+        // Several kernels may have the same name in the source (`_Z1fv` and `_ZL1fv`). The first
+        // mangled name in alphabetical order represents all of them, so that the result is
+        // deterministic.
         let mut in_image: Vec<(Name, Arc<str>)> = called
             .keys()
             .map(|mangled| (*mangled, names.text(*mangled)))
@@ -228,7 +229,7 @@ impl Items {
         }
     }
 
-    /// Keeps what has a kernel, translation unit, section or architecture that is wanted.
+    /// Keeps only items whose kernel, translation unit, section or architecture is `wanted`.
     pub(crate) fn keep(&mut self, wanted: impl Fn(&str) -> bool) {
         const LEVELS: [Level; 5] = [
             Level::Kernel,
@@ -259,11 +260,10 @@ impl Items {
     }
 }
 
-/// What [`Items::keep`] is asked with, of bytes: lower and upper case are the same where they are
-/// ASCII.
+/// Parses a pattern for [`Items::keep`]. It matches bytes, and ignores the case of ASCII letters.
 ///
 /// # Errors
-/// `text` is no regular expression.
+/// `text` is not a regular expression.
 pub(crate) fn pattern(text: &str) -> Result<Regex, regex::Error> {
     RegexBuilder::new(text)
         .case_insensitive(true)
@@ -271,7 +271,7 @@ pub(crate) fn pattern(text: &str) -> Result<Regex, regex::Error> {
         .build()
 }
 
-/// How every kernel of the footprints is called in its source.
+/// The source names of all kernels of the footprints.
 fn called(footprints: &[Footprint], names: &Names) -> HashMap<Name, Called> {
     let mut kernels: Vec<Name> = footprints
         .iter()
@@ -288,7 +288,7 @@ fn called(footprints: &[Footprint], names: &Names) -> HashMap<Name, Called> {
 }
 
 impl Called {
-    /// How `kernel`, which images call `mangled`, is called in its source.
+    /// The source names of `kernel`, whose name in images is `mangled`.
     fn of(kernel: Name, mangled: &str, names: &Names) -> Called {
         let Some(name) = SourceName::of(mangled) else {
             return Called {
@@ -309,8 +309,8 @@ impl Called {
 }
 
 impl Items {
-    /// Gives OpenMP regions their present names: offld 0.9 and earlier saved them under names that
-    /// begin as in the image.
+    /// Converts the names of OpenMP regions: offld 0.9 and earlier saved names with the prefix of
+    /// the image.
     pub(super) fn rename_regions(&mut self) {
         const OLD: &str = "__omp_offloading_";
         let mut known: HashMap<Name, Option<Called>> = HashMap::new();

@@ -1,4 +1,4 @@
-//! Sizes as Markdown, for the summaries of CI.
+//! Sizes as Markdown, for CI summaries.
 
 use std::fmt::Write as _;
 
@@ -9,8 +9,7 @@ use super::table::change;
 use crate::model::printable;
 use crate::sys::table::{Style, size};
 
-/// The tree `root`, what broke a budget, and what could be saved. At most `top` rows of a level are
-/// shown.
+/// The tree `root`, the limits, and possible savings. At most `top` rows of a level are shown.
 pub(crate) fn text(
     sizes: &Sizes,
     root: &Row,
@@ -136,7 +135,8 @@ fn line(out: &mut String, name: &str, row: &Row, root: &Row, style: Style) {
     out.push('\n');
 }
 
-/// A name of a file, as text: no character of it is markup or moves what follows.
+/// Escapes a name from a file: no character of the result is markup or changes the direction of the
+/// following text.
 fn cell(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in printable(text).chars() {

@@ -1,7 +1,7 @@
-//! Where the bytes of files are: `items` has every byte once, by what it belongs to; `rows` adds
-//! them up as one wants to see them; `duplicates` finds what is there twice or for nothing;
-//! `budget` compares with limits; `saved` keeps it all for a later comparison. `report` is the
-//! result as data; `table`, `markdown` and `html` (with `page`) show it.
+//! Attribution of the bytes of files. `items` has every byte once, with everything that it belongs
+//! to; `rows` adds the bytes up by the requested levels; `duplicates` finds repeated and
+//! uncompressed data; `budget` checks limits; `saved` stores all sizes for a later comparison.
+//! `report` is the result as data; `table`, `markdown` and `html` (with `page`) display it.
 
 pub(crate) mod budget;
 mod duplicates;
@@ -37,21 +37,21 @@ pub(crate) use items::{Items, Level, pattern};
 pub(crate) use report::{FileSize, ImageSize};
 pub(crate) use saved::{load, save};
 
-/// What was found in all files.
+/// The sizes of all files.
 #[derive(Debug)]
 pub(crate) struct Sizes {
     /// The files.
     pub files: Vec<FileSize>,
-    /// Their images, in the order of the numbers in items.
+    /// Their images, in the order of the indices in items.
     pub images: Vec<ImageSize>,
-    /// All bytes of them.
+    /// All bytes of the files.
     pub items: Items,
-    /// What is there twice or for nothing.
+    /// Repeated data, and data that could be smaller.
     pub duplicates: Duplicates,
 }
 
 impl Sizes {
-    /// The bytes of all files that are counted.
+    /// The counted bytes of all files.
     pub(crate) fn size(&self) -> u64 {
         self.items.list.iter().map(|item| item.file).sum()
     }
@@ -66,28 +66,28 @@ impl Sizes {
         host.map(|item| item.file).sum()
     }
 
-    /// The bytes of all files that are counted, inflated.
+    /// The counted bytes of all files after decompression.
     pub(crate) fn inflated(&self) -> u64 {
         self.items.list.iter().map(|item| item.inflated).sum()
     }
 }
 
-/// What is counted of files.
+/// Options of a measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Counted {
-    /// The names of what bytes belong to.
+    /// The names of the items that bytes belong to.
     pub names: Arc<Names>,
-    /// How many bytes may come out of compressed data in a file.
+    /// Limit of the decompressed data of a file, in bytes.
     pub max_unpacked: u64,
-    /// Which files and members are counted.
+    /// The files and members to count.
     pub selection: Arc<Selection>,
 }
 
-/// Counts the bytes of files, and of every file below folders, as `counted` says. Errors in them
-/// are in the result.
+/// Counts the bytes of files, and of every file below directories. Errors in the files are in the
+/// result.
 ///
 /// # Errors
-/// A signal; a file that cannot be read any more when its duplicates are looked for.
+/// A signal arrived, or a file is no longer readable during the search for duplicates.
 pub(crate) fn measure(paths: &[PathBuf], counted: &Counted, session: &Session) -> Result<Sizes> {
     let Counted {
         names,
@@ -110,7 +110,7 @@ pub(crate) fn measure(paths: &[PathBuf], counted: &Counted, session: &Session) -
     let mut all: Vec<(FileSize, Footprint)> = threads::in_parallel(|| {
         let each = found.par_iter().filter_map(|found| {
             let (file, footprint) = one(&reader, &found.path);
-            // Of a folder, what holds no device code is none of our business.
+            // Files without device code in a directory are not reported.
             let named = found.named
                 && !footprint
                     .leaves
@@ -196,10 +196,10 @@ fn unreadable(path: &Path, error: &anyhow::Error) -> FileSize {
     }
 }
 
-/// What is compared with: a file with device code, or one that was saved.
+/// The measurement to compare with: of a file with device code, or from a saved file.
 ///
 /// # Errors
-/// It cannot be read, or it could not be read completely when it was saved.
+/// The file cannot be read, or it could not be read completely when it was saved.
 pub(crate) fn measure_old(path: &Path, counted: &Counted, session: &Session) -> Result<Sizes> {
     let old = match load(path, counted)? {
         Some(saved) => saved,

@@ -1,11 +1,10 @@
-//! One self-contained HTML page of sizes: a treemap that zooms and a table that is searched and
-//! sorted. Everything is in the one file, and its content security policy forbids the browser to
-//! load anything else. What is in the page is this file's; what it looks like and does is in
-//! `page/`.
+//! Self-contained HTML page of sizes: a treemap with zoom, and a table with search and sorting.
+//! Everything is in one file, and its content security policy forbids the browser to load anything
+//! else. This module writes the data of the page; its appearance and behaviour are in `page/`.
 //!
-//! Names of kernels come from files that may be hostile. The data is base64, and scripts put names
-//! into the page as text only; what stands in the HTML itself (the title, the tables for browsers
-//! without scripts) is escaped.
+//! Names of kernels come from files that may be hostile. The data is base64, and scripts insert
+//! names into the page as text only. Names in the HTML itself (the title, and the tables for
+//! browsers without scripts) are escaped.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -26,17 +25,17 @@ const SCRIPT: &str = concat!(
     include_str!("page/table.js"),
     include_str!("page/page.js")
 );
-/// How many kernels a browser without scripts is shown.
+/// The number of kernels in a browser without scripts.
 const WITHOUT_SCRIPTS: usize = 100;
 
-/// Some bytes of a file, and all that is known of whose they are.
+/// Some bytes of a file, with all names that they belong to.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PageRow {
-    /// The file that they are in, of several; empty where there is one.
+    /// The file that contains them; empty if there is only one file.
     pub input: Arc<str>,
-    /// The member of the wheel, other zip file or tar archive that they are in; empty for none.
+    /// The member of the wheel, other zip file or tar archive that contains them; empty for none.
     pub member: Arc<str>,
-    /// `gfx90a`, `sm_80`, `host`; empty for containers' own bytes.
+    /// `gfx90a`, `sm_80`, `host`; empty for the own bytes of containers.
     pub arch: Arc<str>,
     /// The translation unit; empty if it is unknown.
     pub unit: Arc<str>,
@@ -44,16 +43,16 @@ pub(crate) struct PageRow {
     pub template: Arc<str>,
     /// The kernel's demangled name; empty for none.
     pub kernel: Arc<str>,
-    /// What they are: code, constants, debug, headers, …
+    /// Their purpose: code, constants, debug, headers, …
     pub part: Arc<str>,
-    /// How many bytes they take in the file; 0 if they are only in the old one.
+    /// The number of bytes in the file; 0 if only the old file has them.
     pub file: u64,
-    /// How many bytes they are when nothing is compressed.
+    /// The number of bytes after decompression.
     pub inflated: u64,
-    /// How many they were in the old file; none if there was no such row, or if no files are
+    /// The number of bytes in the old file; none if it has no such row, or if no files are
     /// compared.
     pub old_file: Option<u64>,
-    /// The same, when nothing is compressed.
+    /// The number of uncompressed bytes in the old file.
     pub old_inflated: Option<u64>,
 }
 
@@ -74,12 +73,12 @@ impl PageRow {
 /// The names of a row: file, member, architecture, translation unit, template, kernel and part.
 type Key<'a> = [&'a str; 7];
 
-/// Sizes in bytes, now and before.
+/// Sizes in bytes, new and old.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sizes {
     file: u64,
     inflated: u64,
-    /// File and inflated; none if there was nothing before.
+    /// File size and uncompressed size; none if there was nothing before.
     old: Option<(u64, u64)>,
 }
 
@@ -97,14 +96,15 @@ impl Sizes {
     }
 }
 
-/// Rows as `page/data.js` reads them: strings sorted, each as what it does not share with the one
-/// before, and columns of numbers. The columns of names hold differences between numbers of
-/// strings, `inflated` and the old sizes differences from what is in the file now: small numbers,
-/// which deflate well.
+/// Rows in the form that `page/data.js` reads: sorted strings without the prefix that each shares
+/// with the previous one, and columns of numbers. The columns of names hold differences between the
+/// indices of strings. `inflated` holds differences from the file size, and the old sizes are
+/// differences from the new ones. Such small numbers compress well.
 #[derive(Debug, Serialize)]
 struct Data<'a> {
     compared: bool,
-    /// How many UTF-16 units a string shares with the one before: JavaScript's unit.
+    /// The length of the prefix that a string shares with the previous one, in UTF-16 units as in
+    /// JavaScript.
     shared: Vec<usize>,
     rest: Vec<&'a str>,
     input: Vec<i64>,
@@ -122,12 +122,12 @@ struct Data<'a> {
 
 /// Writes the page.
 ///
-/// `title` says what file it is, `generator` which program wrote the page. With `compared`, the old
-/// sizes of the rows are shown as well. Rows may come in any order; those with the same names are
-/// added up.
+/// `title` names the file, and `generator` the program that writes the page. With `compared`, the
+/// page also shows the old sizes of the rows. Rows may come in any order; rows with the same names
+/// are added up.
 ///
 /// # Errors
-/// Those of `out`.
+/// Writing to `out` fails.
 pub(crate) fn write(
     out: &mut impl Write,
     title: &str,
@@ -166,7 +166,7 @@ pub(crate) fn write(
     out.write_all(page.as_bytes())
 }
 
-/// The data as base64 of deflated JSON: no letter of it means anything in HTML.
+/// The data as base64 of deflated JSON. No character of base64 has a meaning in HTML.
 fn pack(out: &mut impl Write, data: &Data<'_>) -> io::Result<()> {
     let mut deflate = DeflateEncoder::new(
         EncoderWriter::new(out, &BASE64_STANDARD),
@@ -230,7 +230,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// How many UTF-16 units `name` shares with `last`, and the rest of it.
+/// The length of the prefix that `name` shares with `last` in UTF-16 units, and the rest of `name`.
 fn after_shared<'a>(last: &str, name: &'a str) -> (usize, &'a str) {
     let same = last
         .chars()
@@ -242,12 +242,12 @@ fn after_shared<'a>(last: &str, name: &'a str) -> (usize, &'a str) {
     (units, name.get(bytes..).unwrap_or_default())
 }
 
-/// What the policy of the page knows its style and its script by.
+/// The hash by which the content security policy identifies the style and the script.
 fn hash(text: &str) -> String {
     BASE64_STANDARD.encode(Sha256::digest(text.as_bytes()))
 }
 
-/// A text that is only text wherever it stands in HTML.
+/// Escapes a text, so that HTML treats it as text everywhere.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -257,7 +257,7 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // A NUL is no character of HTML.
+            // HTML has no NUL character.
             '\0' => out.push('\u{fffd}'),
             _ => out.push(c),
         }
@@ -274,7 +274,7 @@ fn totals(rows: &BTreeMap<Key<'_>, Sizes>) -> String {
     )
 }
 
-/// What a browser without scripts shows: the architectures and the largest kernels.
+/// The tables for browsers without scripts: the architectures and the largest kernels.
 fn tables(out: &mut impl Write, rows: &BTreeMap<Key<'_>, Sizes>, compared: bool) -> io::Result<()> {
     let mut archs: BTreeMap<[&str; 2], Sizes> = BTreeMap::new();
     let mut kernels: BTreeMap<[&str; 2], Sizes> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! What [`size`](crate::size()) counts, as plain data with the names that `offld size --json`
-//! writes (docs/reference/json.md).
+//! Results of [`size`](crate::size()) as plain data, with the names that `offld size --json` writes
+//! (docs/reference/json.md).
 
 use serde::{Deserialize, Serialize};
 
@@ -12,26 +12,26 @@ pub use super::served::Served;
 use crate::error::Error;
 use crate::sys::shell;
 
-/// The version of the report's form.
+/// The version of the report's format.
 const SCHEMA: u32 = 1;
 
 /// The report on all files.
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// The version of the JSON's form: 1.
+    /// The version of the JSON format: 1.
     pub schema: u32,
     /// The program and version that wrote it.
     pub generator: String,
     /// The files.
     pub files: Vec<FileSize>,
-    /// All bytes of them, and below it the rows of what was to be told apart.
+    /// The total of all files, with the rows of the requested levels below it.
     pub total: Row,
     /// The images.
     pub images: Vec<ImageSize>,
-    /// What is there twice, and what could be smaller.
+    /// Repeated data, and data that could be smaller.
     pub duplicates: Duplicates,
-    /// What came of limits.
+    /// The results of the limits.
     pub(crate) budgets: Vec<Outcome>,
 }
 
@@ -39,16 +39,16 @@ pub struct Report {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct FileSize {
-    /// The file, as it was named.
+    /// The file, as given by the caller.
     pub file: String,
-    /// Its type, as `offld inspect` calls it.
+    /// Its type, as in `offld inspect`.
     #[serde(rename = "type")]
     pub kind: String,
     /// Its size in bytes.
     pub size: u64,
-    /// Its size, if everything in it were inflated.
+    /// Its size after decompression of everything in it.
     pub inflated: u64,
-    /// What could not be read of it.
+    /// Errors of reading the file.
     pub errors: Vec<String>,
 }
 
@@ -56,9 +56,9 @@ pub struct FileSize {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ImageSize {
-    /// The file that it is in, as it was named.
+    /// The file that contains it, as given by the caller.
     pub input: String,
-    /// Where in the file it is.
+    /// The location in the file.
     pub place: String,
     /// The programming models it is for, with commas between them.
     pub kind: String,
@@ -66,18 +66,19 @@ pub struct ImageSize {
     pub triple: String,
     /// The processor or target id.
     pub target: String,
-    /// The architecture, as sizes call it.
+    /// The architecture, by the name in size reports.
     pub arch: String,
     /// The format by its bytes.
     pub format: String,
-    /// How many bytes of the file it takes.
+    /// The number of bytes in the file.
     pub file: u64,
-    /// How many it has, inflated.
+    /// The number of bytes after decompression.
     pub inflated: u64,
 }
 
 impl Report {
-    /// The report on `sizes`; `total` is the tree of their bytes that [`super::rows::tree`] makes.
+    /// Creates the report on `sizes`; `total` is the tree of their bytes, the result of
+    /// [`super::rows::tree`].
     pub(crate) fn new(sizes: Sizes, total: Row, budgets: Vec<Outcome>) -> Report {
         let Sizes {
             files,
@@ -100,7 +101,7 @@ impl Report {
     /// The report as JSON, as `offld size --json` prints it.
     ///
     /// # Errors
-    /// None that are known: everything in it can be written as JSON.
+    /// No errors are known: all data can be written as JSON.
     pub fn to_json(&self) -> Result<String, Error> {
         shell::json(self).map_err(Error::of)
     }

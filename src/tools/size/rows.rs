@@ -1,4 +1,4 @@
-//! Bytes added up: a tree of rows, a level for each thing that one wants to tell apart.
+//! Sums of bytes as a tree of rows, with the requested levels.
 
 use std::collections::HashMap;
 
@@ -7,52 +7,52 @@ use serde::Serialize;
 use super::items::{Item, Items, Level};
 use crate::contents::layout::Name;
 
-/// What is to be shown.
+/// The requested form of the tree.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     /// The levels of the tree, the outermost first.
     pub by: Vec<Level>,
-    /// Whether the largest come first by their inflated bytes instead of those in the file.
+    /// Whether the rows are sorted by uncompressed bytes instead of file bytes.
     pub by_inflated: bool,
 }
 
-/// Bytes that have everything in common down to this level.
+/// Bytes with the same names down to this level.
 #[derive(Debug, Clone, Default, Serialize)]
 #[non_exhaustive]
 pub struct Row {
-    /// What they have in common; at the outermost level nothing.
+    /// Their common name; empty at the outermost level.
     pub name: String,
-    /// The kernel's name in the image, where it is another.
+    /// The kernel's name in the image, if it is different.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mangled: Option<String>,
     /// The level of the name.
     pub level: &'static str,
-    /// How many bytes of the files they are.
+    /// The number of bytes in the files.
     pub file: u64,
-    /// How many they are inflated.
+    /// The number of bytes after decompression.
     pub inflated: u64,
-    /// How many bytes of the files they were in what is compared with.
+    /// The number of bytes in the old files of a comparison.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_file: Option<u64>,
-    /// The same, inflated.
+    /// The number of uncompressed bytes in the old files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_inflated: Option<u64>,
-    /// In how many images they are.
+    /// The number of images that contain them.
     pub images: u64,
-    /// Of how many kernels and device functions they are.
+    /// The number of kernels and device functions that they belong to.
     pub kernels: u64,
-    /// What they are made of.
+    /// The rows of the next level.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<Row>,
 }
 
 impl Row {
-    /// How many bytes of the files came (or, below zero, went).
+    /// The growth in file bytes; negative if there are fewer.
     pub(crate) fn change(&self) -> i64 {
         self.old_file.map_or(0, |old| difference(self.file, old))
     }
 
-    /// The same, inflated.
+    /// The growth in uncompressed bytes.
     pub(crate) fn inflated_change(&self) -> i64 {
         self.old_inflated
             .map_or(0, |old| difference(self.inflated, old))
@@ -64,7 +64,7 @@ fn difference(new: u64, old: u64) -> i64 {
     size(new).saturating_sub(size(old))
 }
 
-/// The levels of a tree that tells these apart: kernels are below their templates.
+/// The levels of a tree by these levels. Kernels are below their templates.
 pub(crate) fn levels(by: &[Level]) -> Vec<Level> {
     let with_template = |level: &Level| match level {
         Level::Kernel => vec![Level::Template, Level::Kernel],
@@ -73,7 +73,7 @@ pub(crate) fn levels(by: &[Level]) -> Vec<Level> {
     by.iter().flat_map(with_template).collect()
 }
 
-/// The tree of `items` as `view` has it; with `old`, compared with those.
+/// The tree of `items` in the form `view`. With `old`, the rows are compared with those items.
 pub(crate) fn tree(items: &Items, old: Option<&Items>, view: &View) -> Row {
     let new: Vec<&Item> = items.list.iter().collect();
     let before: Option<Vec<&Item>> = old.map(|old| old.list.iter().collect());
@@ -88,7 +88,7 @@ fn sum(new: &[&Item], old: Option<&[&Item]>, host: Name) -> Row {
     for item in new {
         row.file += item.file;
         row.inflated += item.inflated;
-        // An entry for the host is no device image.
+        // An entry for the host is not a device image.
         images.mark(item.image.place().filter(|_| item.key(Level::Arch) != host));
         kernels.mark(item.key(Level::Kernel).place());
     }
@@ -98,7 +98,7 @@ fn sum(new: &[&Item], old: Option<&[&Item]>, host: Name) -> Row {
     row
 }
 
-/// The sizes of several rows as one, with the old ones if they are `compared`; none of no rows.
+/// The sum of several rows, with the old sizes if they are `compared`; none if there are no rows.
 pub(super) fn together(rows: &[Row], compared: bool) -> Option<Row> {
     let sum = |value: fn(&Row) -> u64| rows.iter().map(value).sum();
     (!rows.is_empty()).then(|| Row {
@@ -110,7 +110,7 @@ pub(super) fn together(rows: &[Row], compared: bool) -> Option<Row> {
     })
 }
 
-/// Which of many are there, each counted once: all bytes of a large library are gone through for
+/// A set of indices with its size. A bit set, because all bytes of a large library are counted for
 /// each level.
 #[derive(Default)]
 struct Marks {
@@ -175,7 +175,7 @@ fn below(
     let size = |row: &Row| match (view.by_inflated, old.is_some()) {
         (false, false) => row.file,
         (true, false) => row.inflated,
-        // What changed most comes first, and what did not change by its size.
+        // The rows with the greatest change come first. Rows without change follow by size.
         (false, true) => row.change().unsigned_abs(),
         (true, true) => row.inflated_change().unsigned_abs(),
     };

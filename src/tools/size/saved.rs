@@ -1,4 +1,4 @@
-//! Sizes in a file, for a comparison without the files that were measured: JSON with every name
+//! Storage of sizes in a file, for a comparison without the measured files: JSON with every name
 //! once, and rows of numbers.
 
 use std::collections::HashMap;
@@ -15,13 +15,13 @@ use crate::contents::layout::{ImageIndex, Name};
 use crate::contents::selection::Choice;
 use crate::sys::atomic_file;
 
-/// What the file says it is.
+/// The format name in the file.
 const FORMAT: &str = "offld-size";
-/// The version of its form. Items of version 1 have no members.
+/// The version of the format. Items of version 1 have no members.
 const SCHEMA: u32 = 2;
-/// How many names an item of version 1 has: all but the member, which is the last.
+/// The number of names of an item of version 1: all but the member, which is the last.
 const NAMES_1: usize = Level::ALL.len() - 1;
-/// How the file begins, so that it is told from what could be measured.
+/// The first bytes of the file, which distinguish it from files to measure.
 const START: &[u8] = b"{\"format\":\"offld-size\"";
 
 #[derive(Serialize, Deserialize)]
@@ -33,19 +33,19 @@ struct Saved {
     images: Vec<ImageSize>,
     /// Every name; 0 is no name, 1 the first.
     names: Vec<String>,
-    /// The numbers of the names of an item, in the order of [`Level::ALL`]; its bytes in the file,
-    /// and inflated.
+    /// The indices of the names of an item, in the order of [`Level::ALL`]; its bytes in the file,
+    /// and uncompressed.
     items: Vec<(Vec<usize>, u64, u64)>,
-    /// The number of a kernel's name in the source, and its name in the image: a filter may mean
-    /// either. The first files of this version do not have them.
+    /// The index of a kernel's name in the source, and its name in the image, because a filter may
+    /// match either. The first files of this version do not have them.
     #[serde(default)]
     mangled: Vec<(usize, String)>,
 }
 
-/// Writes what was measured to `path`, whole or not at all.
+/// Writes the sizes to `path`, atomically.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub(crate) fn save(sizes: &Sizes, path: &Path) -> Result<()> {
     let mut numbers: HashMap<Name, usize> = HashMap::from([(Name::NONE, 0)]);
     let mut names = Vec::new();
@@ -99,10 +99,10 @@ pub(crate) fn save(sizes: &Sizes, path: &Path) -> Result<()> {
         .with_context(|| format!("cannot write `{}`", path.display()))
 }
 
-/// What [`save`] wrote to `path`; none if the file is something else.
+/// Reads the sizes that [`save`] wrote to `path`; none if the file has a different format.
 ///
 /// # Errors
-/// It cannot be read, or is damaged, or of a later version.
+/// The file cannot be read, or is damaged, or has a later version.
 pub(crate) fn load(path: &Path, counted: &Counted) -> Result<Option<Sizes>> {
     let Counted {
         names, selection, ..
@@ -163,8 +163,8 @@ pub(crate) fn load(path: &Path, counted: &Counted) -> Result<Option<Sizes>> {
                 text(Level::Container),
             );
             match selection.of(Path::new(&*file), None) {
-                // Headers of a wheel, or of another file that members are in, are counted with any
-                // of them.
+                // The headers of a wheel, or of another file with members, are counted if any of
+                // its members may be.
                 of_file if member.is_empty() => {
                     of_file == Choice::Selected
                         || (of_file == Choice::Within && is_packed(&container))
@@ -199,12 +199,12 @@ pub(crate) fn load(path: &Path, counted: &Counted) -> Result<Option<Sizes>> {
     Ok(Some(sizes))
 }
 
-/// Whether this container is one of files.
+/// Whether this container holds files.
 fn is_packed(container: &str) -> bool {
     ["zip", "tar"].contains(&container)
 }
 
-/// Whether the sums of all sizes fit into 64 bits, so that no part of them can overflow either.
+/// Whether the sums of all sizes fit into 64 bits, so that partial sums cannot overflow either.
 fn can_be_added(sizes: &Sizes) -> bool {
     let (files, images, items) = (&sizes.files, &sizes.images, &sizes.items.list);
     fits(files.iter().map(|file| file.size))
@@ -234,7 +234,7 @@ fn starts(path: &Path) -> std::io::Result<bool> {
 mod tests {
     use super::*;
 
-    /// OpenMP regions in what offld 0.9 saved have the names that this version gives them.
+    /// OpenMP regions in files of offld 0.9 get the names of this version.
     #[test]
     fn regions_of_earlier_versions_are_found() {
         let names = [

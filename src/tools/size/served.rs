@@ -1,5 +1,5 @@
-//! Architectures whose images could go, since devices of them also take those of another one that
-//! is there, by the rules of [`crate::target::device`].
+//! Architectures whose images are redundant, because their devices also take the images of another
+//! architecture in the file, by the rules of [`crate::target::device`].
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,27 @@ use super::ImageSize;
 use crate::target::Target;
 use crate::target::device::{Code, Fit, Wanted};
 
-/// An architecture that another one serves as well.
+/// An architecture whose devices also take the images of another one.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Served {
     /// The architecture.
     pub arch: String,
-    /// The one whose images its devices take, too.
+    /// The architecture with these other images.
     pub by: String,
-    /// How many images it has.
+    /// The number of its images.
     pub images: u64,
-    /// Their bytes of the file.
+    /// The bytes of its images in the file.
     pub file: u64,
-    /// Their bytes, inflated.
+    /// The uncompressed bytes of its images.
     pub inflated: u64,
 }
 
-/// All that are served by another, the largest first. The images of one file, and of one
-/// programming model, are compared.
+/// Finds all such architectures, the largest first. Only images in the same file and for the same
+/// programming model are compared.
 pub(super) fn find(images: &[ImageSize]) -> Vec<Served> {
     let mut together: BTreeMap<(&str, &str), BTreeMap<&str, Vec<&ImageSize>>> = BTreeMap::new();
-    // PTX is compiled when a program starts: nobody leaves out machine code because of it.
+    // PTX does not replace machine code, because it is compiled when a program starts.
     for image in images
         .iter()
         .filter(|image| matches!(image.format.as_str(), "elf" | "cubin"))
@@ -41,12 +41,12 @@ pub(super) fn find(images: &[ImageSize]) -> Vec<Served> {
             .or_default()
             .push(image);
     }
-    // Neither the file nor the model is told: what is said of several is added up.
+    // The result has neither files nor models, so their values are added up.
     let mut found: BTreeMap<(&str, &str), Served> = BTreeMap::new();
     for archs in together.values() {
         for (arch, of_arch) in archs {
             let others = archs.iter().filter(|(other, _)| *other != arch);
-            // Two that serve one another are not both told.
+            // If two architectures serve one another, only one of them is listed.
             let serves = |(other, of_other): &(&&str, &Vec<&ImageSize>)| {
                 serves(of_other, arch) && (*other < arch || !serves(of_arch, other))
             };
@@ -68,15 +68,15 @@ pub(super) fn find(images: &[ImageSize]) -> Vec<Served> {
         }
     }
     let mut found: Vec<Served> = found.into_values().collect();
-    // Those of the same size stay in the order of their names.
+    // Entries of the same size stay in the order of their names.
     found.sort_by_key(|one| std::cmp::Reverse(one.file));
     found
 }
 
-/// Whether devices of `arch` take one of these images, which are of another architecture.
+/// Whether devices of `arch` take one of these images, which are for another architecture.
 fn serves(images: &[&ImageSize], arch: &str) -> bool {
-    // Code for the features of one device (`sm_90a`) is there for their sake, and takes nobody's
-    // place.
+    // Code for the features of one device (`sm_90a`) is there for these features. It neither
+    // replaces other code nor is replaced by it.
     let of_one = |arch: &str| arch.starts_with("sm_") && arch.ends_with(['a', 'f']);
     let Some(wanted) = Wanted::parse(arch).ok().filter(|_| !of_one(arch)) else {
         return false;
@@ -163,7 +163,7 @@ mod tests {
             [expected],
             "the files are added up"
         );
-        // In another file it serves nothing.
+        // Images of another file do not count.
         assert_eq!(find(&[cuda("sm_80"), other("sm_86")]).len(), 0);
     }
 }

@@ -27,25 +27,24 @@ const COLUMNS: [Column; 8] = [
     Column::number("change, uncompressed").left_out(5),
 ];
 
-/// How many repeated images, and how many repeated kernels, are shown if nobody asks for all of
-/// them.
+/// Limit of the repeated images, and of the repeated kernels, without `--duplicates`.
 const FEW: usize = 3;
 
-/// How tables are made.
+/// Options of tables.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
     /// Columns and sizes.
     pub style: Style,
-    /// How many rows of a level are shown; none for all.
+    /// The limit of rows of a level; none for all.
     pub top: Option<usize>,
-    /// Whether `top` rows of repeated images and kernels are shown, too, and not only a few.
+    /// Whether up to `top` rows of repeated images and kernels are shown instead of [`FEW`].
     pub duplicates: bool,
-    /// Whether there are colours.
+    /// Whether to use colours.
     pub colour: bool,
 }
 
-/// What is shown where nobody says by what: architectures, what their bytes are for, the largest
-/// kernels, and what is there twice.
+/// The default output without levels: architectures, the purpose of bytes, the largest kernels, and
+/// duplicates.
 pub(crate) fn overview(
     sizes: &Sizes,
     old: Option<&Sizes>,
@@ -53,7 +52,7 @@ pub(crate) fn overview(
     look: Look,
 ) -> String {
     let mut out = String::new();
-    // Errors say what could not be opened.
+    // Files that could not be opened are in the errors.
     let files = || sizes.files.iter().filter(|file| file.kind != UNREADABLE);
     for file in files() {
         let inflated = if file.inflated == file.size {
@@ -88,7 +87,7 @@ pub(crate) fn overview(
             root.rows
                 .retain(|row| row.name != Level::Template.nothing());
         }
-        // A table of one row repeats what the line of the file says.
+        // A table with one row would repeat the line of the file.
         if root.rows.len() <= usize::from(root.images == 0) {
             continue;
         }
@@ -105,14 +104,15 @@ pub(crate) fn overview(
     out
 }
 
-/// The rows of a tree, indented by their level; `total`: with a line for all of them.
+/// The rows of a tree, indented by their level. `total`: add a line for all of them.
 pub(crate) fn of_tree(root: &Row, total: bool, look: Look) -> String {
     let mut hidden = Vec::new();
     let out = tree_table(root, total, look, &mut hidden);
     out + &wrapped(&left_out(&hidden), look.style.width)
 }
 
-/// The same without a word about columns that do not fit, which are added to `hidden`.
+/// The same as [`of_tree`] without the line about omitted columns. Their names are added to
+/// `hidden`.
 fn tree_table(root: &Row, total: bool, look: Look, hidden: &mut Vec<&'static str>) -> String {
     let compared = root.old_file.is_some();
     let mut lines = Vec::new();
@@ -143,7 +143,7 @@ fn collect(
     lines: &mut Vec<Vec<String>>,
 ) {
     let shown = look.top.unwrap_or(rows.len()).min(rows.len());
-    // One line that says "1 more" is no shorter than the row.
+    // A line `1 more` is as long as the row that it replaces.
     let shown = if rows.len() == shown + 1 {
         rows.len()
     } else {
@@ -203,7 +203,7 @@ fn line(name: &str, row: &Row, depth: usize, all: u64, compared: bool, look: Loo
     cells
 }
 
-/// How much came or went, with its sign.
+/// The change of a size, with its sign.
 pub(super) fn change(change: i64, new: u64, old: Option<u64>, style: Style) -> String {
     let sign = if change < 0 { '-' } else { '+' };
     let word = match (new, old) {
@@ -218,8 +218,8 @@ pub(super) fn change(change: i64, new: u64, old: Option<u64>, style: Style) -> S
     }
 }
 
-/// Lines of a comparison: what grew in red, what shrank in green; the signs say the same without
-/// colours.
+/// Colours the lines of a comparison: growth in red, decrease in green. The signs have the same
+/// meaning without colours.
 fn coloured(text: &str) -> String {
     let colour = |line: &str| {
         let grew = line
@@ -252,7 +252,7 @@ fn heading(text: &str, look: Look) -> String {
     }
 }
 
-/// What is there twice, and what is not compressed.
+/// Appends the repeated data, and the containers that are not compressed.
 pub(crate) fn duplicates(out: &mut String, sizes: &Sizes, look: Look) {
     let found = &sizes.duplicates;
     repeated(out, "Repeated images", &found.images, look);
@@ -366,7 +366,7 @@ fn repeated(out: &mut String, title: &str, all: &[Repeated], look: Look) {
     }
 }
 
-/// Some of the places, and how many others there are.
+/// Some of the locations, and the number of the others.
 fn few(places: &[String]) -> String {
     const SHOWN: usize = 3;
     let shown = places
@@ -382,7 +382,7 @@ fn few(places: &[String]) -> String {
     }
 }
 
-/// The limits that are kept.
+/// The limits that are not exceeded.
 pub(crate) fn budgets(outcomes: &[Outcome]) -> String {
     outcomes
         .iter()
@@ -391,7 +391,7 @@ pub(crate) fn budgets(outcomes: &[Outcome]) -> String {
         .collect()
 }
 
-/// The tree that `view` asks for, as a table.
+/// The tree in the form `view`, as a table.
 pub(crate) fn by(sizes: &Sizes, old: Option<&Sizes>, view: &View, look: Look) -> String {
     of_tree(
         &rows::tree(&sizes.items, old.map(|old| &old.items), view),

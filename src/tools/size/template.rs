@@ -1,9 +1,8 @@
-//! The name of a function as C++ has it, without what tells the instances of a template and
-//! overloads apart.
+//! Names of C++ functions without the parts that distinguish template instances and overloads.
 
-/// `name` without the type that is returned, the parameters, and the arguments of the template at
-/// its end: of `void ns::kernel<float, 3>(float*)` it is `ns::kernel`. A name without parameters is
-/// taken as it is, but for such arguments.
+/// Returns `name` without the return type, the parameters, and the template arguments at its end:
+/// `ns::kernel` for `void ns::kernel<float, 3>(float*)`. A name without parameters loses only
+/// template arguments.
 pub(super) fn template_of(name: &str) -> &str {
     let bytes = name.as_bytes();
     let end = parameters(bytes).unwrap_or(bytes.len());
@@ -15,7 +14,7 @@ pub(super) fn template_of(name: &str) -> &str {
     }
 }
 
-/// Where the list of parameters starts: the first parenthesis outside of all brackets that is not a
+/// The start of the parameter list: the first parenthesis outside of all brackets that is not a
 /// part of the name.
 fn parameters(name: &[u8]) -> Option<usize> {
     let mut depth = 0usize;
@@ -51,7 +50,8 @@ fn is_letter(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii()
 }
 
-/// Whether a name goes on after a parenthesis: with `::`, maybe after the qualifier of a function.
+/// Whether a name continues after a parenthesis: with `::`, possibly after the qualifier of a
+/// function.
 fn leads_on(after: &[u8]) -> bool {
     [
         &b"::"[..],
@@ -77,7 +77,7 @@ fn operator(rest: &[u8]) -> Option<usize> {
     Some("operator".len() + found.len())
 }
 
-/// Where the parenthesis at `open` is closed.
+/// The position of the parenthesis that closes the one at `open`.
 fn closing(name: &[u8], open: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (at, byte) in name.iter().enumerate().skip(open) {
@@ -95,7 +95,7 @@ fn closing(name: &[u8], open: usize) -> Option<usize> {
     None
 }
 
-/// Where the arguments of a template that end at `end` begin; `end` where there are none.
+/// The start of the template arguments that end at `end`; `end` if there are none.
 fn before_arguments(name: &[u8], end: usize) -> usize {
     let shown = name.get(..end).unwrap_or_default().trim_ascii_end();
     if !shown.ends_with(b">")
@@ -122,7 +122,7 @@ fn before_arguments(name: &[u8], end: usize) -> usize {
     shown.len()
 }
 
-/// Where the name starts, after what it returns: after the last blank outside of all brackets.
+/// The start of the name after the return type: after the last blank outside of all brackets.
 fn after_type(name: &[u8], end: usize) -> usize {
     let mut depth = 0usize;
     for (at, byte) in name.iter().enumerate().take(end).rev() {
@@ -173,10 +173,10 @@ mod tests {
             ),
             ("", ""),
             ("<<<", "<<<"),
-            // A name that only ends like an operator's.
+            // A name that ends like that of an operator.
             ("void run<my_operator<int>, (Kind)3>(int*)", "run"),
             ("void scan_operator<int>(int*)", "scan_operator"),
-            // What stands in a function that has a qualifier.
+            // A lambda in a function with a qualifier.
             (
                 "void A::run(int) const::{lambda(int)#1}::operator()<int>(int) const",
                 "A::run(int) const::{lambda(int)#1}::operator()",

@@ -1,15 +1,15 @@
 "use strict";
 
-// The rows of the page: unpacked, and as a tree of file (of several), member (of a wheel), architecture, translation unit, template, kernel and part.
+// Data of the page: its rows, and their tree by file (if there are several), member (of a wheel), architecture, translation unit, template, kernel and part.
 
 const CONTAINERS = "containers";
 const UNKNOWN_UNIT = "unit unknown";
 const NO_MEMBER = "no member";
 const NO_KERNEL = "no kernel";
-/** What is in a part. */
+/** The children of a part. */
 const NOTHING = [];
 
-/** What the page holds: base64 of deflated JSON. */
+/** Decodes the data of the page: base64 of deflated JSON. */
 async function unpack(text) {
   const packed = atob(text.trim());
   const bytes = new Uint8Array(packed.length);
@@ -18,7 +18,7 @@ async function unpack(text) {
   return JSON.parse(await new Response(stream).text());
 }
 
-/** Every string shares its start with the one before it: this many UTF-16 units. */
+/** Restores strings without their prefixes. `shared` has the length of the prefix that each shares with the previous one, in UTF-16 units. */
 function strings(shared, rest) {
   const all = new Array(rest.length);
   let last = "";
@@ -26,26 +26,26 @@ function strings(shared, rest) {
   return all;
 }
 
-/** Numbers that are stored as differences from the one before. */
+/** Restores numbers from differences between neighbours. */
 function running(steps) {
   const all = new Int32Array(steps.length);
   for (let i = 0, sum = 0; i < steps.length; i++) all[i] = sum += steps[i];
   return all;
 }
 
-/** Sizes that are stored as what they have less, or more, than those of `from`. */
+/** Restores sizes from their differences to those of `from`. */
 function relative(from, differences, sign) {
   const all = new Float64Array(from.length);
   for (let i = 0; i < differences.length; i++) if (differences[i] !== null) all[i] = from[i] + sign * differences[i];
   return all;
 }
 
-/** The columns of all rows. Strings are numbers of `text`, which is sorted; `was` says whether the old file has the row. */
+/** The columns of all rows. Names are indices of `text`, which is sorted. `was` is 1 if the old file has the row. */
 function columns(data) {
   const count = data.file.length;
   const rows = { count, text: strings(data.shared, data.rest), compared: data.compared };
   for (const name of ["input", "member", "arch", "unit", "template", "kernel", "part"]) rows[name] = running(data[name]);
-  // Of several files each is a level of its own.
+  // Several files add a level to the tree.
   rows.several = rows.input.some((input) => rows.text[input] !== "");
   rows.packed = rows.member.some((member) => rows.text[member] !== "");
   rows.file = Float64Array.from(data.file);
@@ -58,8 +58,8 @@ function columns(data) {
 }
 
 /**
- * A node of the tree. Sums start as -0, which unlike 0 is no small integer: engines keep those in another form, and would change it in
- * every node.
+ * A node of the tree. Sums start as -0, which is not a small integer, unlike 0. Engines store small integers in a different form, and
+ * would convert every node later.
  */
 function node(kind, name, parent, first) {
   return {
@@ -69,10 +69,10 @@ function node(kind, name, parent, first) {
 }
 
 /**
- * Writes the steps from the root to the part that row `i` is, kinds and numbers of names by turns. Steps that say nothing are left out.
+ * Writes the steps from the root to the part of row `i`: alternating kinds and indices of names. Steps without information are omitted.
  */
 function path(rows, i, withUnits, steps) {
-  // The empty name is the first of all, where there is one.
+  // If there is an empty name, it is the first.
   const none = rows.text[0] === "" ? 0 : -1;
   const arch = rows.arch[i];
   const unit = rows.unit[i];
@@ -94,7 +94,7 @@ function tree(rows, title) {
   for (let i = 0; i < rows.count; i++) if (rows.text[rows.unit[i]]) withUnits.add(rows.arch[i]);
   const root = node("root", title, null, 0);
   const nameless = { arch: CONTAINERS, unit: UNKNOWN_UNIT };
-  // The nodes from the root to that of the row before, and the numbers of their names.
+  // The nodes from the root to that of the previous row, and the indices of their names.
   const open = [root];
   const keys = [0];
   const steps = [];
@@ -126,7 +126,7 @@ function add(to, rows, i) {
 }
 
 /**
- * Adds up what is below. A template of one kernel is shown as that kernel, and a kernel of one part as that part. Counts kernels.
+ * Adds up the children. Replaces a template with one kernel by the kernel, and a kernel with one part by the part. Counts kernels.
  */
 function simplify(at) {
   at.kernels = at.kind === "kernel" ? 1 : 0;
@@ -153,7 +153,7 @@ function simplify(at) {
   }
 }
 
-/** What became of something since the old file: `same`, `grew`, `shrank`, `came` or `went`. */
+/** The change of an entry since the old file: `same`, `grew`, `shrank`, `came` (added) or `went` (removed). */
 function fate(entry, measure) {
   const now = entry.file > 0 || entry.inflated > 0;
   const before = entry.oldFile > 0 || entry.oldInflated > 0;
@@ -171,7 +171,7 @@ function changeOf(entry, measure) {
   return entry[measure] - oldOf(entry, measure);
 }
 
-/** `12.3M`, as the terminal has it: four digits at most. */
+/** A size as on the terminal, with at most four digits: `12.3M`. */
 function bytes(size) {
   const units = ["", "K", "M", "G", "T", "P"];
   let unit = 0;
@@ -194,7 +194,7 @@ function percent(part, whole) {
   return value > 0 && value < 0.1 ? "< 0.1%" : `${value.toFixed(value < 9.95 ? 1 : 0)}%`;
 }
 
-/** `+4.2%`, where there is an old size to compare with. */
+/** The change in percent, such as `+4.2%`; empty without an old size. */
 function growth(entry, measure) {
   const old = oldOf(entry, measure);
   if (old === 0) return "";
@@ -202,7 +202,7 @@ function growth(entry, measure) {
   return `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(Math.abs(value) < 9.95 ? 1 : 0)}%`;
 }
 
-/** Changes have signs and words beside their colours. */
+/** The text of a change. Signs and words repeat the meaning of the colours. */
 function changeText(entry, measure) {
   const what = fate(entry, measure);
   const change = signed(changeOf(entry, measure));
@@ -214,7 +214,7 @@ function changeText(entry, measure) {
 
 const MARKS = { same: "", grew: "▲ ", shrank: "▼ ", came: "✚ ", went: "✖ " };
 
-/** An element with a class and a text; names of kernels are only ever put into the page as text. */
+/** An element with a class and a text. Kernel names enter the page only as text. */
 function element(tag, className, text) {
   const made = document.createElement(tag);
   if (className) made.className = className;

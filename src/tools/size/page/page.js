@@ -1,8 +1,8 @@
 "use strict";
 
-// The page: what is shown, its controls, and its start.
+// The page: its state, its controls, and its start.
 
-/** The innermost node that a row of the table stands for: the kernel, unit or architecture. */
+/** The innermost node of a row of the table: the kernel, unit or architecture. */
 function nodeOfRow(page, row) {
   const kind = { part: 0, input: 1, member: 2, arch: 3, unit: 4, template: 5, kernel: 6, all: 7 }[page.level];
   const depth = { input: 1, member: 2, arch: 3, unit: 4, template: 5, kernel: 6, part: 7 };
@@ -14,14 +14,14 @@ function nodeOfRow(page, row) {
   }
 }
 
-/** Where a node is, as the page's address has it: `#/0/3`. */
+/** The address of a node, for the fragment of the page's URL: `#/0/3`. */
 function address(at) {
   const steps = [];
   for (; at.parent; at = at.parent) steps.unshift(at.parent.kind === "others" ? "" : at.parent.children.indexOf(at));
   return `#/${steps.join("/")}`;
 }
 
-/** The node of an address, as far as there is one that has something inside. Anybody can write an address. */
+/** The node of an address. Stops before missing nodes and nodes without children, because a URL may be wrong. */
 function nodeOfAddress(root, hash) {
   let at = root;
   for (const step of hash.slice(2).split("/")) {
@@ -93,7 +93,7 @@ function drawTotals(page) {
   document.getElementById("totals").textContent = words.join(" · ");
 }
 
-/** What there is to see, and what changes it. */
+/** The state of the page, and the functions that change it. */
 class Page {
   constructor(rows, title) {
     this.rows = rows;
@@ -133,11 +133,11 @@ class Page {
   }
 
   /**
-   * Shows a node, or the next below that has several children, unless `exact` is set. `from` is the tile that was opened; `keys` puts
-   * the focus where keys go on from; `scroll` shows the treemap; `quiet` leaves the address as it is.
+   * Shows a node, or the next node below with several children, unless `exact` is set. `from` is the tile that was opened; `keys` sets
+   * the focus for the keyboard; `scroll` scrolls to the treemap; `quiet` keeps the address.
    */
   zoom(to, { from, keys, scroll, quiet, exact }) {
-    // What has nothing inside is shown where it is.
+    // A node without children is shown in its parent.
     let at = exact ? to : branching(to);
     while (at.children.length === 0 && at.parent) at = at.parent;
     const before = this.at;
@@ -152,7 +152,7 @@ class Page {
     const map = document.getElementById("map");
     if (scroll) map.scrollIntoView({ block: "nearest" });
     if (!keys && !scroll) return;
-    // Coming up, the tile that was left; else the one that was asked for.
+    // Focus the tile that was left, or the requested one if it has no children.
     const holds = (tile, wanted) => tile.node.first <= wanted.first && wanted.end <= tile.node.end && tile.node.kind !== "others";
     const within = (tile) => holds(tile, to.children.length === 0 ? to : before);
     const index = this.tiles.findIndex((tile) => tile.depth === 0 && within(tile));
@@ -234,14 +234,14 @@ function listen(page) {
   }).observe(map);
 }
 
-/** The colours of the page: the system's, unless one was chosen, which is kept if the browser keeps anything for files. */
+/** The colour scheme: that of the system by default. The user's choice is stored if the browser has storage for files. */
 function listenToTheme() {
   const set = (value) => (document.documentElement.dataset.theme = value);
   let kept = null;
   try {
     kept = localStorage.getItem("offld-theme");
   } catch {
-    // No storage for this page: the choice lasts until it is closed.
+    // Without storage, the choice lasts until the page is closed.
   }
   const input = document.querySelector(`#theme input[value="${kept === "light" || kept === "dark" ? kept : "auto"}"]`);
   input.checked = true;
@@ -251,7 +251,7 @@ function listenToTheme() {
     try {
       localStorage.setItem("offld-theme", value);
     } catch {
-      // As above.
+      // See above.
     }
   });
 }

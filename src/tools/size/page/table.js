@@ -1,10 +1,10 @@
 "use strict";
 
-// The table: rows of what the treemap shows, put together as wished, searched and sorted.
+// The table: the rows of the treemap, grouped by the chosen level, with search and sorting.
 
 const STEP = 500;
 
-/** What the rows are of: the columns that tell them apart. */
+/** The columns that distinguish rows, by level. */
 const LEVELS = {
   input: ["input"],
   member: ["input", "member"],
@@ -16,7 +16,7 @@ const LEVELS = {
   part: ["part"],
 };
 
-/** The name of a row of the table: the innermost that it has. Bytes that belong to no kernel are named by their part. */
+/** The name of a row of the table: its innermost name. Bytes outside of kernels have the name of their part. */
 function entryName(rows, i, level) {
   const text = (column) => rows.text[rows[column][i]];
   if (level === "part") return text("part");
@@ -29,7 +29,7 @@ function entryName(rows, i, level) {
   return inKernel || text("part");
 }
 
-/** The rows that are shown and found, as entries of the table. They are sorted, so that those of one entry stand together but for parts. */
+/** The visible rows that match the search, as entries of the table. The rows of one entry are adjacent because rows are sorted, except for parts. */
 function entriesOf(page) {
   const { rows, level, found } = page;
   const keys = LEVELS[level].map((name) => rows[name]);
@@ -54,7 +54,7 @@ function entriesOf(page) {
         entry = byPart.get(rows.part[i]) ?? start(i);
         byPart.set(rows.part[i], entry);
       } else if (ofKernels && !inKernel(i)) {
-        // Bytes that belong to no kernel are one row, and the last.
+        // Bytes outside of kernels form one row, the last.
         entry = rest ??= Object.assign(start(i), { name: NO_KERNEL, rest: true });
       } else {
         entry = same(i) ? last : start(i);
@@ -65,7 +65,7 @@ function entriesOf(page) {
   return entries;
 }
 
-/** For each row whether every word of the search is in one of its columns; null without a search. */
+/** For each row, whether every word of the search is in one of its columns; null without a search. */
 function find(page) {
   const { rows } = page;
   const words = page.query.toLowerCase().split(/\s+/).filter(Boolean);
@@ -78,7 +78,7 @@ function find(page) {
   return found;
 }
 
-/** Counts the rows found below each node of the tree: where there are none, the treemap is dimmed. */
+/** Counts the matching rows below each node of the tree. The treemap dims nodes without matches. */
 function countHits(page) {
   const { found } = page;
   const before = new Uint32Array(page.rows.count + 1);
@@ -90,7 +90,7 @@ function countHits(page) {
   count(page.root);
 }
 
-/** The columns: their key, title, and what stands in a cell. */
+/** The columns: their key, title, and the text of a cell. */
 function columnsOf(page) {
   const text = (name) => (entry) => page.rows.text[page.rows[name][entry.row]];
   const list = [{ key: "name", title: TITLES[page.level], name: true }];
@@ -111,14 +111,14 @@ const TITLES = {
   input: "File", member: "Member", arch: "Architecture", unit: "Translation unit", template: "Template", kernel: "Kernel", all: "Kernel", part: "Part",
 };
 
-/** What a column is sorted by. */
+/** The sort key of a column, as a function of an entry. */
 function sorter(page, key) {
   const { rows, measure } = page;
   if (key === "name") return (entry) => entry.name;
   if (key === "change") return (entry) => changeOf(entry, measure);
   if (key === "share") return (entry) => entry[measure];
   if (key === "file" || key === "inflated") return (entry) => entry[key];
-  // Numbers of strings are in the order of the strings.
+  // Indices of names have the order of the names.
   return (entry) => rows[key][entry.row];
 }
 
@@ -155,7 +155,7 @@ function drawRow(page, list, entry) {
     const cell = element(column.name ? "th" : "td", column.number ? "number" : "");
     if (column.name) {
       cell.scope = "row";
-      // Bytes that belong to no kernel look different from a kernel of that name.
+      // Bytes outside of kernels look different from a kernel of the same name.
       const { kernel, template } = page.rows;
       const named = page.rows.text[kernel[entry.row]] || page.rows.text[template[entry.row]] || ["input", "member", "arch", "part"].includes(page.level);
       const button = element("button", named ? "name" : "name rest", entry.name);
@@ -223,12 +223,12 @@ function drawTable(page) {
   more.textContent = `Show ${number(Math.min(STEP, entries.length - shown.length))} more`;
 }
 
-/** What the mouse and the keys do in the table. */
+/** Adds the handlers of mouse and keyboard to the table. */
 function listenToTable(page) {
   document.getElementById("head").addEventListener("click", (event) => {
     const key = event.target.closest("button")?.dataset.key;
     if (!key) return;
-    // Names start at A, sizes at the largest.
+    // Names start in ascending order, sizes in descending order.
     const first = !["name", "input", "member", "arch", "unit", "part"].includes(key);
     page.sort = { key, down: page.sort.key === key ? !page.sort.down : first };
     page.shown = STEP;

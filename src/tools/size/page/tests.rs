@@ -1,4 +1,5 @@
-//! What stands in the page, without a browser; tests/suite/size_page has the page in Chromium.
+//! Tests of the contents of the page, without a browser; tests/suite/size_page tests the page in
+//! Chromium.
 
 use std::io::Read;
 
@@ -25,7 +26,7 @@ fn page(title: &str, compared: bool, rows: &[PageRow]) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Six names, the sizes in the file and inflated, and both in the old file.
+/// Six names, the file size and uncompressed size, and both for the old file.
 type Row = (Vec<String>, i64, i64, Option<i64>, Option<i64>);
 
 /// The rows of a page, read as its script does.
@@ -111,7 +112,8 @@ fn rows_of_the_same_names_are_added_up() {
 
 #[test]
 fn any_name_comes_back_as_it_was() {
-    // Outside of the basic plane a character has two UTF-16 units; two of them share the first.
+    // Outside of the basic plane, a character has two UTF-16 units. Two of these characters share
+    // the first unit.
     let kernels = [
         "</script><img src=x onerror=alert(1)>",
         "a\u{1f600}b",
@@ -142,8 +144,8 @@ fn hostile_names_are_text() {
     assert!(!page.contains("<img"), "{page}");
     assert_eq!(page.matches("</noscript>").count(), 1);
     assert_eq!(page.matches("</script>").count(), 2);
-    // The title (twice), the architecture (twice) and the kernel; what looks like a place to fill
-    // in is left as it is.
+    // The title (twice), the architecture (twice) and the kernel. Text that looks like a
+    // placeholder stays unchanged.
     let escaped = "&lt;/script&gt;&lt;/noscript&gt;&lt;img src=x onerror=&#39;alert(1)&#39;&gt;&quot; {{data}}";
     assert_eq!(page.matches(escaped).count(), 5, "{page}");
 }

@@ -1,6 +1,6 @@
 "use strict";
 
-// The treemap: which tiles there are, how they look, and how one moves among them.
+// The treemap: its tiles, their appearance, and navigation between them.
 
 const HUES = [255, 165, 70, 310, 215, 30, 120, 345, 190, 285];
 const PARTS = {
@@ -11,7 +11,7 @@ const MOST_TILES = 1500;
 const FEWEST_TILES = 300;
 const HEADER = 20;
 
-/** Sets the weight of everything below: its area. What is gone is shown as large as it was. */
+/** Sets the weights, and thus the areas, of a node and everything below. Removed items have their old size. */
 function weigh(at, measure, area) {
   let sum = 0;
   if (at.children.length === 0) {
@@ -24,7 +24,7 @@ function weigh(at, measure, area) {
   return sum;
 }
 
-/** What is too small to be seen, as one tile. */
+/** One tile for all nodes that are too small to be visible. */
 function others(parent, rest) {
   const first = rest[0];
   const made = { ...node("others", `${rest.length.toLocaleString("en")} others`, parent, first.first), children: rest, weight: 0 };
@@ -36,25 +36,25 @@ function others(parent, rest) {
 }
 
 /**
- * The children of a node, the largest first; those that would be below `least` (a part of the node's own weight) as one. At least
- * `some` are shown, so that everything can be reached.
+ * The children of a node, the largest first. Children below `least` (a fraction of the node's weight) are combined into one. At least
+ * `some` are shown separately, so that every node can be reached.
  */
 function visible(at, least, some) {
   const sorted = at.children.filter((child) => child.weight > 0).sort((a, b) => b.weight - a.weight);
   const total = sorted.reduce((sum, child) => sum + child.weight, 0);
   const small = sorted.findIndex((child) => child.weight < least * total);
   const shown = Math.max(some, small < 0 ? sorted.length : small);
-  // One that is small stays itself.
+  // A single small child is not combined.
   return shown + 1 >= sorted.length ? sorted : [...sorted.slice(0, shown), others(at, sorted.slice(shown))];
 }
 
-/** Whether it says something to show these in their parent: most of it is not one tile of others. */
+/** Whether a parent with these items is informative: the combined tile must not cover most of it. */
 function worthShowing(items) {
   const last = items[items.length - 1];
   return items.length > 1 && !(last.kind === "others" && last.weight > items.reduce((sum, item) => sum + item.weight, 0) * 0.6);
 }
 
-/** The first below that has several children, or none: what is in between has nothing of its own. */
+/** The first node below with several children, or without any. The nodes in between have no bytes of their own. */
 function branching(at) {
   while (at.children.length === 1 && at.children[0].children.length > 0) at = at.children[0];
   return at;
@@ -88,7 +88,7 @@ function squarify(items, x, y, width, height, place) {
   }
 }
 
-/** All tiles of a view, parents before what is in them. Sizes are in pixels. */
+/** All tiles of a view, parents before their children. Sizes are in pixels. */
 function tilesOf(at, width, height) {
   const tiles = [];
   const least = Math.max(120, (width * height) / MOST_TILES);
@@ -97,7 +97,7 @@ function tilesOf(at, width, height) {
       const tile = { node: item, inner: branching(item), x: left, y: up, w: wide, h: high, depth, top: depth === 0 ? tiles.length : top, group: false };
       tiles.push(tile);
       const [across, down] = [wide - 6, high - HEADER - 3];
-      // The deeper, the larger: what is opened by a click is better read then.
+      // Deeper tiles must be larger, because small ones are easier to read after a click.
       const room = item.children.length > 0 && depth < 3 && across > 60 + 25 * depth && down > 30 + 15 * depth;
       if (!room || tiles.length > MOST_TILES) return;
       const inside = visible(tile.inner, ((1 + depth) * least) / (across * down), 1);
@@ -111,7 +111,7 @@ function tilesOf(at, width, height) {
   return tiles;
 }
 
-/** The label of a node: of an instance of a template its arguments, of a unit, a file and a member its name without directories. */
+/** The label of a node: the arguments of a template instance, and the names of units, files and members without directories. */
 function label(at) {
   if (at.kind === "kernel" && at.parent?.kind === "template") {
     const from = at.name.indexOf(at.parent.name);
@@ -123,7 +123,7 @@ function label(at) {
   return at.name;
 }
 
-/** The same without namespaces, where there is little room: what tells names apart is at their end. */
+/** A name without namespaces, for small tiles, because names differ mostly at their ends. */
 function unqualified(text) {
   const end = text.search(/[<(]/);
   const start = text.slice(0, end < 0 ? text.length : end).lastIndexOf("::");
@@ -142,7 +142,7 @@ function tileLabel(tile, room) {
   return fits(short.join(" › ")) || short.length === 1 ? short.join(" › ") : short[0];
 }
 
-/** The part that most of a node is. */
+/** The part with most of the bytes of a node. */
 function mainPart(at, rows, measure) {
   if (at.part) return at.part;
   const sums = new Map();
@@ -157,12 +157,12 @@ function mainPart(at, rows, measure) {
   return best;
 }
 
-/** The rows that a node stands for. */
+/** The ranges of rows in a node. */
 function ranges(at) {
   return at.kind === "others" ? at.children.map((child) => [child.first, child.end]) : [[at.first, at.end]];
 }
 
-/** Hue, and how much colour there is, from 0 to 1. */
+/** The hue and the strength of the colour, from 0 to 1. */
 function paint(tile, page) {
   const { node: at, order } = tile;
   if (page.colour === "change") {
@@ -188,7 +188,7 @@ function spoken(at, page) {
   return words.join(", ");
 }
 
-/** What stands below a label, in a tile that is `room` pixels wide: the size, or what became of it. */
+/** The text below a label, in a tile that is `room` pixels wide: the size or its change. */
 function sizeText(at, page, room) {
   const fits = (text) => text.length * 6.8 <= room;
   const size = bytes(at[page.measure]);
@@ -215,11 +215,11 @@ function drawTile(tile, index, page, width, height) {
   if (page.found && at.hits === 0) made.classList.add("dim");
   const withSize = group && w > 150;
   const name = tileLabel(tile, w - (withSize ? 80 : 12));
-  // The start of a name tells something from five letters on.
+  // The start of a name is informative if it has at least five letters.
   if (h > 15 && (w > 52 || name.length * 6.8 < w - 10)) {
     const text = element("span", "text");
     text.append(element("span", "label", name));
-    // A short name stands beside its size; else the size goes below, if there is room.
+    // In a group, the size follows the name if there is room. Otherwise it is below the name if the tile is high enough.
     if (group ? withSize : h > 34) text.append(element("span", "size", sizeText(at, page, w - 12)));
     made.append(text);
   }
@@ -233,7 +233,7 @@ function drawTile(tile, index, page, width, height) {
   return made;
 }
 
-/** Draws the treemap of `page.at`. `from` is the tile that is opened, for the movement. */
+/** Draws the treemap of `page.at`. `from` is the opened tile, for the animation. */
 function drawMap(page, from) {
   const map = document.getElementById("map");
   const { clientWidth: width, clientHeight: height } = map;
@@ -241,7 +241,7 @@ function drawMap(page, from) {
   const layer = element("div", "layer");
   page.tiles.forEach((tile, index) => layer.append(drawTile(tile, index, page, width, height)));
   if (page.tiles.length === 0) layer.append(element("p", "empty", page.area === "change" ? "Nothing has changed here." : "Nothing here."));
-  // What had the focus keeps it, if it is still there.
+  // The focus stays on its tile, if that tile still exists.
   const focused = document.activeElement?.closest?.("#map .tile") ? page.focused : null;
   map.replaceChildren(layer);
   map.querySelector("button.tile")?.setAttribute("tabindex", "0");
@@ -253,7 +253,7 @@ function drawMap(page, from) {
   }
 }
 
-/** The tile in the direction of an arrow key: the nearest whose centre is in it. */
+/** The tile in the direction of an arrow key: the nearest one whose centre is in that direction. */
 function neighbour(tiles, from, key) {
   const centre = (tile) => [tile.x + tile.w / 2, tile.y + tile.h / 2];
   const [x, y] = centre(from);
@@ -307,7 +307,7 @@ function hideTip() {
   document.getElementById("tip").hidden = true;
 }
 
-/** What the mouse and the keys do in the treemap. */
+/** Adds the handlers of mouse and keyboard to the treemap. */
 function listenToMap(page) {
   const map = document.getElementById("map");
   const tileAt = (target) => page.tiles[target.closest?.(".tile")?.dataset.index];
@@ -321,7 +321,7 @@ function listenToMap(page) {
     const tile = tileAt(event.target);
     if (!tile) return;
     hideTip();
-    // What has nothing inside leads to what it is in, if that is not what is shown.
+    // A tile without children leads to its parent, unless the parent is already shown.
     const opens = tile.node.children.length > 0;
     if (opens || tile.depth > 0) page.zoom(opens ? tile.node : tile.node.parent, { from: tile, keys: event.detail === 0 });
     else {
