@@ -112,7 +112,7 @@ impl<R: Read> Read for Metered<R> {
         let len = self.inner.read(buffer)?;
         self.allowance
             .take(len as u64)
-            .map_err(|told| io::Error::other(TooMuch(told)))?;
+            .map_err(|limit| io::Error::other(TooMuch(limit)))?;
         Ok(len)
     }
 }

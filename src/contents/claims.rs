@@ -36,15 +36,15 @@ pub(crate) struct Disagreement {
 }
 
 /// Whether Intel's compilers can make an ELF file for this machine for the target `label`.
-fn fits_intel(said: &Target, machine: &str) -> bool {
+fn fits_intel(label: &Target, machine: &str) -> bool {
     match INTEL_AOT
         .iter()
-        .find(|(triple, _)| *triple == said.arch_name())
+        .find(|(triple, _)| *triple == label.arch_name())
     {
         Some((_, machines)) => machines.contains(&machine),
         // Other targets get SPIR-V, which may be in an ELF file for Intel's GPUs. The forms of
         // further devices (FPGAs) are unknown.
-        None => machine == "intelgt" || is_number(machine) || said.arch_name().ends_with("_fpga"),
+        None => machine == "intelgt" || is_number(machine) || label.arch_name().ends_with("_fpga"),
     }
 }
 
@@ -54,7 +54,7 @@ fn is_number(machine: &str) -> bool {
 }
 
 /// The device in the header of an image, for messages.
-fn shown(image: &Image, machine: &str) -> String {
+fn device_in_header(image: &Image, machine: &str) -> String {
     match &image.choice.gpu {
         Some(gpu) => Target::new(gpu.triple, &gpu.target_id()).to_string(),
         None if is_number(machine) => format!("ELF machine {machine}"),
@@ -65,21 +65,21 @@ fn shown(image: &Image, machine: &str) -> String {
 /// How the header of an image contradicts the device in its container; none if both agree, or if
 /// the header names no device.
 pub(crate) fn disagreement(image: &Image) -> Option<Disagreement> {
-    let said = Target::new(&image.triple, &image.target);
-    let what = |what, of: String| {
+    let label = Target::new(&image.triple, &image.target);
+    let disagree = |what, header: String| {
         let text = format!(
-            "image {} is labelled as {said}, but its own header is for {}",
+            "image {} is labelled as {label}, but its own header is for {}",
             image.index,
-            printable(&of)
+            printable(&header)
         );
         Some(Disagreement { what, text })
     };
-    if said.arch_name().starts_with("spir") && !said.triple.contains("-amd") {
+    if label.arch_name().starts_with("spir") && !label.triple.contains("-amd") {
         let machine = image.machine.as_deref()?;
-        return if fits_intel(&said, machine) {
+        return if fits_intel(&label, machine) {
             None
         } else {
-            what("wrong-triple", shown(image, machine))
+            disagree("wrong-triple", device_in_header(image, machine))
         };
     }
     let Some(gpu) = &image.choice.gpu else {
@@ -88,25 +88,25 @@ pub(crate) fn disagreement(image: &Image) -> Option<Disagreement> {
             .iter()
             .find(|(known, _)| *known == machine)
             .map(|(_, names)| *names);
-        let agrees = |names: &[&str]| names.iter().any(|name| said.arch_name().starts_with(name));
-        return if said.triple.is_empty()
+        let agrees = |names: &[&str]| names.iter().any(|name| label.arch_name().starts_with(name));
+        return if label.triple.is_empty()
             || names.is_some_and(agrees)
-            || names.is_none() && said.is_cpu()
+            || names.is_none() && label.is_cpu()
         {
             None
         } else {
-            what("wrong-triple", shown(image, machine))
+            disagree("wrong-triple", device_in_header(image, machine))
         };
     };
     let own = Target::new(gpu.triple, &gpu.target_id());
-    let same_vendor = said.triple.is_empty()
-        || said.is_amdgcn() && own.is_amdgcn()
-        || said.is_nvptx() && own.is_nvptx()
-        || said.is_spirv() && own.is_spirv();
+    let same_vendor = label.triple.is_empty()
+        || label.is_amdgcn() && own.is_amdgcn()
+        || label.is_nvptx() && own.is_nvptx()
+        || label.is_spirv() && own.is_spirv();
     if !same_vendor {
-        return what("wrong-triple", own.to_string());
+        return disagree("wrong-triple", own.to_string());
     }
-    let id = said.target_id().unwrap_or_default();
+    let id = label.target_id().unwrap_or_default();
     let (Some(wanted), false) = (TargetId::parse(&id), gpu.processor.is_empty()) else {
         return None;
     };
@@ -117,13 +117,13 @@ pub(crate) fn disagreement(image: &Image) -> Option<Disagreement> {
         return if number(wanted.processor) == number(&gpu.processor) {
             None
         } else {
-            what("wrong-target", own.to_string())
+            disagree("wrong-target", own.to_string())
         };
     }
     if AmdArch::of_processor(wanted.processor) != AmdArch::of_processor(&gpu.processor) {
-        return what("wrong-target", own.to_string());
+        return disagree("wrong-target", own.to_string());
     }
-    let any_is_told = image
+    let distinguishes_any = image
         .choice
         .abi_version
         .is_some_and(|version| version >= AMD_V4);
@@ -131,11 +131,11 @@ pub(crate) fn disagreement(image: &Image) -> Option<Disagreement> {
         .features
         .iter()
         .any(|(name, on)| match wanted.features.get(name) {
-            Some(said) => said != on,
-            None => any_is_told,
+            Some(labelled) => labelled != on,
+            None => distinguishes_any,
         });
     if differs {
-        what("wrong-feature", own.to_string())
+        disagree("wrong-feature", own.to_string())
     } else {
         None
     }

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use anyhow::{Context, Result};
 
-use super::containers::unwrapped;
+use super::containers::format_error;
 use super::layout::Part;
 use super::report::Step;
 use super::walk::{Cursor, Walk};
@@ -39,7 +39,7 @@ fn unpacked(walk: &mut Walk<'_>, cursor: &Cursor, compression: Compression) -> R
     };
     let mut plain = walk.allowance.metered(Unpacked::new(
         compression,
-        shown_reader(&cursor.piece, walk.reached.clone()),
+        progress_reader(&cursor.piece, walk.reached.clone()),
     )?);
     let start = start_of(&mut plain).map_err(Malformed::or_io)?;
     let kind = byte_kind(&start, true);
@@ -56,7 +56,7 @@ fn unpacked(walk: &mut Walk<'_>, cursor: &Cursor, compression: Compression) -> R
         return Ok(());
     }
     if may_have_device_code(&start) {
-        let piece = kept(walk, start, &mut plain).map_err(unwrapped)?;
+        let piece = store(walk, start, &mut plain).map_err(format_error)?;
         walk.enter_streamed(&inner(&piece, Some(piece.size())));
     } else if walk.layout.is_some() {
         let rest = io::copy(&mut plain, &mut io::sink()).map_err(Malformed::or_io)?;
@@ -66,23 +66,23 @@ fn unpacked(walk: &mut Walk<'_>, cursor: &Cursor, compression: Compression) -> R
 }
 
 /// A reader of `piece` that reports its position in the file on disk as progress.
-fn shown_reader(piece: &FileSlice, reached: Reached) -> impl BufRead {
-    let shown = Shown {
+fn progress_reader(piece: &FileSlice, reached: Reached) -> impl BufRead {
+    let reader = ProgressReader {
         inner: piece.reader(),
         at: piece.file_offset(0),
         reached,
     };
-    BufReader::with_capacity(bytes_of::CHUNK, shown)
+    BufReader::with_capacity(bytes_of::CHUNK, reader)
 }
 
 /// Reader of a part of a file. `at` is its position, none if the part is not on disk.
-struct Shown<R> {
+struct ProgressReader<R> {
     inner: R,
     at: Option<u64>,
     reached: Reached,
 }
 
-impl<R: Read> Read for Shown<R> {
+impl<R: Read> Read for ProgressReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let len = self.inner.read(buffer)?;
         if let Some(at) = &mut self.at {
@@ -102,7 +102,7 @@ pub(super) fn start_of(plain: &mut impl Read) -> io::Result<Vec<u8>> {
 
 /// Stores a file that begins with `start`, the result of [`start_of`], and continues with `rest`. A
 /// small file stays in memory, and a larger one goes to a temporary file.
-pub(super) fn kept(walk: &Walk<'_>, start: Vec<u8>, rest: &mut impl Read) -> Result<FileSlice> {
+pub(super) fn store(walk: &Walk<'_>, start: Vec<u8>, rest: &mut impl Read) -> Result<FileSlice> {
     // With `keep_bytes`, many files may stay to the end.
     if (start.len() as u64) < START && !walk.options.keep_bytes {
         return Ok(FileSlice::owned(start));

@@ -61,11 +61,11 @@ pub(super) fn sequence(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
             Ok(item) => item,
             Err(Fault { at, reason, .. }) => {
                 walk.note(&anyhow::Error::from(reason).context(cursor.place.to_string()));
-                return behind_damage(walk, cursor, at + 1);
+                return containers_after(walk, cursor, at + 1);
             }
         };
         let piece = part(&cursor.piece, range.start, range.end - range.start)?;
-        one(walk, cursor, kind, range.start, piece.clone())?;
+        inspect_container(walk, cursor, kind, range.start, piece.clone())?;
         // The headers, which are between the images, count as memory in use as well.
         piece.release();
     }
@@ -74,13 +74,13 @@ pub(super) fn sequence(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
 
 /// Inspects the containers from `at` on, after an item whose size is not plausible. Only containers
 /// with valid headers count.
-fn behind_damage(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<()> {
+fn containers_after(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<()> {
     let (found, _) = embedded::all(cursor.piece.from(at).bytes());
     for container in found {
         let at = at + container.offset;
         let piece = part(&cursor.piece, at, container.size)?;
         if let Some(kind) = Kind::of(piece.bytes()) {
-            one(walk, cursor, kind, at, piece)?;
+            inspect_container(walk, cursor, kind, at, piece)?;
         }
     }
     Ok(())
@@ -89,7 +89,7 @@ fn behind_damage(walk: &mut Walk<'_>, cursor: &Cursor, at: u64) -> Result<()> {
 /// Inspects the contents of a zstd frame that is an image by itself.
 pub(super) fn zstd_frame(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     let size = cursor.piece.size();
-    let plain_size = match inflate::zstd_frame_size(&cursor.piece).map_err(unwrapped) {
+    let plain_size = match inflate::zstd_frame_size(&cursor.piece).map_err(format_error) {
         Ok(plain_size) => plain_size,
         Err(error) => {
             walk.note(&error.context(cursor.place.to_string()));
@@ -104,7 +104,7 @@ pub(super) fn zstd_frame(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     walk.inflated(cursor, move |walk| {
         let cursor = &packed;
         let plain = match inflate::zstd_frame(&cursor.piece)
-            .map_err(unwrapped)
+            .map_err(format_error)
             .with_context(|| cursor.place.to_string())
         {
             Ok(plain) => plain,
@@ -153,7 +153,7 @@ pub(super) fn unread_frame(walk: &mut Walk<'_>, cursor: &Cursor) {
 
 /// Inspects the container `piece` at offset `within` in `cursor`. Errors in its contents are
 /// recorded, because the next container can still be found.
-pub(super) fn one(
+pub(super) fn inspect_container(
     walk: &mut Walk<'_>,
     cursor: &Cursor,
     kind: Kind,
@@ -209,7 +209,7 @@ fn offload_binaries(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<()
     }
     let done = walk.inflated(&inner.clone(), move |walk| {
         let plain = match inflate::offload_binary(&whole, &head, &packed)
-            .map_err(unwrapped)
+            .map_err(format_error)
             .with_context(|| inner.place.to_string())
         {
             Ok(plain) => plain,
@@ -273,14 +273,14 @@ fn binary_bundle(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<()> {
     container.not_compressed(walk);
     for slot in head.slots {
         let piece = part(piece, range_of(&slot).start, slot.size)?;
-        let facts = of_id(&cursor.facts, &slot.id);
+        let facts = with_id(&cursor.facts, &slot.id);
         walk.enter(&cursor.deeper(piece, place.clone(), facts).inside());
     }
     Ok(())
 }
 
 /// Returns `facts` with the kind, triple and target of a bundle's entry id.
-pub(super) fn of_id(facts: &ImageMetadata, stored: &str) -> ImageMetadata {
+pub(super) fn with_id(facts: &ImageMetadata, stored: &str) -> ImageMetadata {
     let id = Id::parse(stored);
     let mut facts = facts.clone();
     // `hip` and `hipv4` both mean HIP code.
@@ -305,7 +305,7 @@ pub(super) fn text_bundle(walk: &mut Walk<'_>, cursor: &Cursor, comment: &str) -
     let spans = bundle::text::scan(comment, bytes_of::reader(&cursor.piece));
     let spans = spans
         .map_err(anyhow::Error::from)
-        .map_err(unwrapped)
+        .map_err(format_error)
         .with_context(|| cursor.place.to_string())?;
     let container = Container {
         name: "text-bundle",
@@ -322,7 +322,7 @@ pub(super) fn text_bundle(walk: &mut Walk<'_>, cursor: &Cursor, comment: &str) -
         let piece = part(&cursor.piece, span.start, span.size)?;
         walk.enter(
             &cursor
-                .deeper(piece, place.clone(), of_id(&cursor.facts, &span.id))
+                .deeper(piece, place.clone(), with_id(&cursor.facts, &span.id))
                 .inside(),
         );
     }
@@ -350,13 +350,13 @@ fn compressed_bundle(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<(
     } else if walk.options.headers_only || !may_inflate(walk, &inner, header.plain_size) {
         walk.unread(&inner, Part::Container, header.plain_size);
         list_entries(walk, &inner, header)
-            .map_err(unwrapped)
+            .map_err(format_error)
             .with_context(|| place.to_string())
     } else {
         walk.inflated(&inner.clone(), move |walk| {
             let plain = inflate::compressed_bundle(&inner.piece, header);
             let plain = match plain
-                .map_err(unwrapped)
+                .map_err(format_error)
                 .with_context(|| inner.place.to_string())
             {
                 Ok(plain) => plain,
@@ -370,7 +370,7 @@ fn compressed_bundle(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<(
             Ok(())
         })
     };
-    if let Err(error) = done.map_err(unwrapped) {
+    if let Err(error) = done.map_err(format_error) {
         walk.note(&error);
     }
     Ok(())
@@ -438,7 +438,11 @@ fn list_entry(walk: &mut Walk<'_>, cursor: &Cursor, slot: Slot, size: u64) {
         plain_size: None,
         within: 0,
     });
-    let entry = cursor.deeper(cursor.piece.clone(), place, of_id(&cursor.facts, &slot.id));
+    let entry = cursor.deeper(
+        cursor.piece.clone(),
+        place,
+        with_id(&cursor.facts, &slot.id),
+    );
     let format = if slot.size == 0 { "empty" } else { "unread" };
     let image = image::unread(walk.images.len(), &entry, format, slot.size);
     walk.node_at(NodeKind::Image, range_of(&slot), &cursor.piece, |walk| {
@@ -581,7 +585,7 @@ fn name_of(method: Method) -> &'static str {
 
 /// The format error in an error of a reader, if there is one. Otherwise returns the error
 /// unchanged.
-pub(super) fn unwrapped(error: anyhow::Error) -> anyhow::Error {
+pub(super) fn format_error(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<std::io::Error>() {
         Ok(error) => Malformed::or_io(error),
         Err(error) => error,

@@ -62,7 +62,7 @@ fn container_in_data(walk: &mut Walk<'_>, cursor: &Cursor, found: &Embedded) {
         return;
     };
     if let Some(kind) = Kind::of(whole.bytes()) {
-        if let Err(error) = containers::one(walk, cursor, kind, found.offset, whole) {
+        if let Err(error) = containers::inspect_container(walk, cursor, kind, found.offset, whole) {
             walk.note(&error);
         }
     } else {

@@ -50,35 +50,35 @@ pub(crate) fn expand(paths: &[PathBuf], session: &Session) -> (Vec<Found>, Vec<(
         groups: paths.iter().map(|_| Vec::new()).collect(),
         ..Search::default()
     };
-    let mut folders = Vec::new();
+    let mut directories = Vec::new();
     for (group, path) in paths.iter().enumerate() {
         let meta = std::fs::metadata(path)
             .ok()
             .filter(|_| path != Path::new("-"));
         match meta {
-            Some(meta) if meta.is_dir() => folders.push(Folder {
+            Some(meta) if meta.is_dir() => directories.push(Directory {
                 group,
                 path: path.clone(),
                 identity: identity(&meta),
             }),
             meta => search.groups[group].push(Name {
                 path: path.clone(),
-                how: How::Named,
+                origin: Origin::Named,
                 file: meta.as_ref().map(file_of),
             }),
         }
     }
     threads::in_parallel(|| {
-        while !folders.is_empty() && session.signals.check().is_ok() {
-            search.through(std::mem::take(&mut folders), session);
-            folders = search.links();
+        while !directories.is_empty() && session.signals.check().is_ok() {
+            search.read_levels(std::mem::take(&mut directories), session);
+            directories = search.links();
         }
     });
     for group in &mut search.groups {
         group.sort_by(|one, other| one.path.cmp(&other.path));
     }
     (
-        once(search.groups.into_iter().flatten().collect()),
+        merge_names(search.groups.into_iter().flatten().collect()),
         search.faults,
     )
 }
@@ -111,44 +111,44 @@ fn file_of(meta: &Metadata) -> (Identity, u64) {
 /// A name of a file.
 struct Name {
     path: PathBuf,
-    how: How,
+    origin: Origin,
     /// None if there is no such file, and for standard input.
     file: Option<(Identity, u64)>,
 }
 
 /// The origin of a name. A file's main name has the first of these origins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum How {
+enum Origin {
     Named,
-    InFolder,
+    InDirectory,
     ByLink,
 }
 
 /// Each file once, by its best name. Files that the caller named are repeated as often as they were
 /// named.
-fn once(names: Vec<Name>) -> Vec<Found> {
+fn merge_names(names: Vec<Name>) -> Vec<Found> {
     let mut best: HashMap<Identity, usize> = HashMap::new();
     for (at, name) in names.iter().enumerate() {
         if let Some((identity, _)) = name.file {
             let place = best.entry(identity).or_insert(at);
-            if name.how < names[*place].how {
+            if name.origin < names[*place].origin {
                 *place = at;
             }
         }
     }
     let mut also: HashMap<usize, Vec<PathBuf>> = HashMap::new();
     let mut found = Vec::new();
-    for (at, Name { path, how, file }) in names.into_iter().enumerate() {
+    for (at, Name { path, origin, file }) in names.into_iter().enumerate() {
         let owner = file
             .and_then(|(identity, _)| best.get(&identity).copied())
             .unwrap_or(at);
-        if owner == at || how == How::Named {
+        if owner == at || origin == Origin::Named {
             let size = file.map_or(0, |(_, size)| size);
             found.push((
                 at,
                 Found {
                     path,
-                    named: how == How::Named,
+                    named: origin == Origin::Named,
                     also: Vec::new(),
                     size,
                 },
@@ -166,7 +166,7 @@ fn once(names: Vec<Name>) -> Vec<Found> {
 
 /// A directory to read.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Folder {
+struct Directory {
     /// The group that its files belong to.
     group: usize,
     path: PathBuf,
@@ -182,40 +182,40 @@ struct Search {
     /// Directories that contain those.
     around: HashSet<Identity>,
     /// Links to directories. They are read after everything else.
-    linked: Vec<Folder>,
+    linked: Vec<Directory>,
     faults: Vec<(PathBuf, Error)>,
 }
 
 /// An entry of a directory.
 enum Entry {
     File(Name),
-    Folder(PathBuf, Identity),
+    Directory(PathBuf, Identity),
     Link(PathBuf, Identity),
 }
 
 impl Search {
     /// Reads these directories and their subdirectories, level by level: each level on all threads.
-    fn through(&mut self, mut folders: Vec<Folder>, session: &Session) {
-        for Folder { path, .. } in &folders {
+    fn read_levels(&mut self, mut directories: Vec<Directory>, session: &Session) {
+        for Directory { path, .. } in &directories {
             let real = path.canonicalize().unwrap_or_else(|_| path.clone());
             let outer = real
                 .ancestors()
                 .skip(1)
-                .filter_map(|folder| std::fs::metadata(folder).ok());
+                .filter_map(|directory| std::fs::metadata(directory).ok());
             self.around.extend(outer.map(|meta| identity(&meta)));
         }
-        while !folders.is_empty() && session.signals.check().is_ok() {
-            folders.retain(|folder| self.seen.insert(folder.identity));
-            let read: Vec<(Folder, Result<Vec<Entry>>)> = folders
+        while !directories.is_empty() && session.signals.check().is_ok() {
+            directories.retain(|directory| self.seen.insert(directory.identity));
+            let read: Vec<(Directory, Result<Vec<Entry>>)> = directories
                 .into_par_iter()
-                .map(|folder| {
-                    let read = entries(&folder.path);
-                    (folder, read)
+                .map(|directory| {
+                    let read = entries(&directory.path);
+                    (directory, read)
                 })
                 .collect();
-            folders = Vec::new();
-            for (Folder { group, path, .. }, read) in read {
-                let inner = |path, identity| Folder {
+            directories = Vec::new();
+            for (Directory { group, path, .. }, read) in read {
+                let inner = |path, identity| Directory {
                     group,
                     path,
                     identity,
@@ -223,7 +223,7 @@ impl Search {
                 match read {
                     Ok(entries) => entries.into_iter().for_each(|entry| match entry {
                         Entry::File(name) => self.groups[group].push(name),
-                        Entry::Folder(path, identity) => folders.push(inner(path, identity)),
+                        Entry::Directory(path, identity) => directories.push(inner(path, identity)),
                         Entry::Link(path, identity) => self.linked.push(inner(path, identity)),
                     }),
                     Err(error) => self.faults.push((path, error)),
@@ -233,9 +233,9 @@ impl Search {
     }
 
     /// The directories that only links lead to and that do not contain others.
-    fn links(&mut self) -> Vec<Folder> {
+    fn links(&mut self) -> Vec<Directory> {
         let mut linked = std::mem::take(&mut self.linked);
-        linked.retain(|Folder { identity, .. }| {
+        linked.retain(|Directory { identity, .. }| {
             !self.seen.contains(identity) && !self.around.contains(identity)
         });
         linked.sort();
@@ -244,16 +244,16 @@ impl Search {
 }
 
 /// The regular files and directories in `directory`, and the links to such.
-fn entries(folder: &Path) -> Result<Vec<Entry>> {
-    let context = || folder.display().to_string();
+fn entries(directory: &Path) -> Result<Vec<Entry>> {
+    let context = || directory.display().to_string();
     let mut entries = Vec::new();
-    for entry in std::fs::read_dir(folder).with_context(context)? {
-        entries.extend(looked_at(&entry.with_context(context)?).with_context(context)?);
+    for entry in std::fs::read_dir(directory).with_context(context)? {
+        entries.extend(entry_of(&entry.with_context(context)?).with_context(context)?);
     }
     Ok(entries)
 }
 
-fn looked_at(entry: &DirEntry) -> Result<Option<Entry>> {
+fn entry_of(entry: &DirEntry) -> Result<Option<Entry>> {
     let path = entry.path();
     let is_link = entry.file_type()?.is_symlink();
     // Files that were removed meanwhile and dangling links are skipped.
@@ -263,11 +263,15 @@ fn looked_at(entry: &DirEntry) -> Result<Option<Entry>> {
         entry.metadata()
     };
     let Ok(meta) = meta else { return Ok(None) };
-    let how = if is_link { How::ByLink } else { How::InFolder };
+    let origin = if is_link {
+        Origin::ByLink
+    } else {
+        Origin::InDirectory
+    };
     Ok(if meta.is_file() {
         Some(Entry::File(Name {
             path,
-            how,
+            origin,
             file: Some(file_of(&meta)),
         }))
     } else if !meta.is_dir() {
@@ -275,6 +279,6 @@ fn looked_at(entry: &DirEntry) -> Result<Option<Entry>> {
     } else if is_link {
         Some(Entry::Link(path, identity(&meta)))
     } else {
-        Some(Entry::Folder(path, identity(&meta)))
+        Some(Entry::Directory(path, identity(&meta)))
     })
 }

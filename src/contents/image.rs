@@ -168,7 +168,7 @@ fn add_bytes(walk: &Walk<'_>, cursor: &Cursor, image: &mut Image) -> Result<()> 
         image.sha256 = Some(bytes_of::sha256(&cursor.piece).with_context(place)?);
     }
     if walk.options.keep_bytes {
-        image.piece = Some(walk.kept(&cursor.piece).with_context(place)?);
+        image.piece = Some(walk.image_bytes(&cursor.piece).with_context(place)?);
     }
     Ok(())
 }
@@ -329,10 +329,10 @@ fn is_shader(data: &[u8]) -> bool {
     } else {
         u32::from_le_bytes
     };
-    let words = |at: usize| Some(read(*data.get(at * 4..)?.first_chunk()?));
+    let word = |at: usize| Some(read(*data.get(at * 4..)?.first_chunk()?));
     let declared = (HEADER..)
         .step_by(2)
-        .map_while(|at| (words(at)? == OP_CAPABILITY).then(|| words(at + 1))?);
+        .map_while(|at| (word(at)? == OP_CAPABILITY).then(|| word(at + 1))?);
     let (mut shader, mut kernel) = (false, false);
     for capability in declared {
         shader |= capability == SHADER;

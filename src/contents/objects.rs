@@ -7,7 +7,7 @@ use std::ops::Range;
 use anyhow::{Context, Result, anyhow};
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags};
 
-use super::containers::of_id;
+use super::containers::with_id;
 use super::image::{self, ImageMetadata};
 use super::layout::{Part, SHARING};
 use super::report::{Image, Step};
@@ -108,7 +108,7 @@ pub(super) fn sections(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
             continue;
         }
         match &section.holds {
-            Holds::Entry(id) => inner.facts = of_id(&inner.facts, id),
+            Holds::Entry(id) => inner.facts = with_id(&inner.facts, id),
             Holds::Image(facts) => inner.facts = facts.clone(),
             Holds::Containers(kind) | Holds::Images(kind) => {
                 inner.facts.kinds = kind.iter().map(|kind| (*kind).to_owned()).collect();
@@ -135,14 +135,14 @@ pub(super) fn sections(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
 /// The sections of device code of the object `data`, in the order of its section table. `place` is
 /// the location for messages.
 pub(crate) fn device_sections(data: &[u8], place: &str) -> Result<Vec<DeviceSection>> {
-    found(data, &place, &ImageMetadata::default())
+    find_device_sections(data, &place, &ImageMetadata::default())
 }
 
 fn device_sections_of(cursor: &Cursor) -> Result<Vec<DeviceSection>> {
-    found(cursor.piece.bytes(), &cursor.place, &cursor.facts)
+    find_device_sections(cursor.piece.bytes(), &cursor.place, &cursor.facts)
 }
 
-fn found(
+fn find_device_sections(
     data: &[u8],
     place: &dyn std::fmt::Display,
     facts: &ImageMetadata,
@@ -204,7 +204,7 @@ fn holds(
         return Some(Holds::Entry(id.to_owned()));
     }
     if !typed && is_longer(name) && name != RELOCATABLE {
-        let facts = of_named_section(name, facts);
+        let facts = with_section_name(name, facts);
         return (!facts.triple.is_empty()).then_some(Holds::Image(facts));
     }
     // The name counts as well, because tools that copy objects can lose the type.
@@ -232,7 +232,7 @@ fn bundle_entry(name: &str) -> Option<&str> {
 
 /// Returns `facts` with the triple and target in the section's name, if it is one of LLVM 14's
 /// names. Otherwise returns `facts` unchanged.
-pub(super) fn of_named_section(name: &str, facts: &ImageMetadata) -> ImageMetadata {
+pub(super) fn with_section_name(name: &str, facts: &ImageMetadata) -> ImageMetadata {
     let mut facts = facts.clone();
     if let Some((triple, arch)) = named(name) {
         facts.triple = triple.to_owned();
@@ -308,7 +308,7 @@ struct Variable {
 /// variables in that section. Otherwise they are the variables in sections that are not for device
 /// code, such as the constants, where LLVM 14's wrapper puts images.
 pub(super) fn variables(walk: &mut Walk<'_>, cursor: &Cursor, section: Option<&str>) -> Result<()> {
-    let found = found_variables(cursor, section).with_context(|| cursor.place.to_string())?;
+    let found = image_variables(cursor, section).with_context(|| cursor.place.to_string())?;
     for variable in found {
         let Some(piece) = cursor.piece.slice(variable.offset, variable.size) else {
             continue;
@@ -329,10 +329,10 @@ pub(super) fn variables(walk: &mut Walk<'_>, cursor: &Cursor, section: Option<&s
     Ok(())
 }
 
-fn found_variables(cursor: &Cursor, wanted: Option<&str>) -> Result<Vec<Variable>> {
+fn image_variables(cursor: &Cursor, wanted: Option<&str>) -> Result<Vec<Variable>> {
     let file = object::File::parse(cursor.piece.bytes())?;
     let mut found = Vec::new();
-    let looked_into = device_sections_of(cursor)?;
+    let inspected = device_sections_of(cursor)?;
     let symbols = image_symbols(cursor, &file)?;
     let triples = sycl_triples(&file, &symbols);
     for (symbol, name) in symbols {
@@ -352,7 +352,7 @@ fn found_variables(cursor: &Cursor, wanted: Option<&str>) -> Result<Vec<Variable
         let elsewhere = match wanted {
             Some(wanted) => wanted != section_name,
             // Sections of device code have been inspected already.
-            None => looked_into.iter().any(|section| section.offset == start),
+            None => inspected.iter().any(|section| section.offset == start),
         };
         if elsewhere {
             continue;
@@ -392,7 +392,7 @@ fn found_variables(cursor: &Cursor, wanted: Option<&str>) -> Result<Vec<Variable
 /// Inspects the images that OpenMP descriptors point to and that have neither a section for images
 /// nor a symbol: images of stripped programs that `clang-offload-wrapper` of LLVM 15 or earlier
 /// wrapped. `before` is the number of images before this file's.
-pub(super) fn of_descriptors(
+pub(super) fn descriptor_images(
     walk: &mut Walk<'_>,
     cursor: &Cursor,
     registered: &Registered,
@@ -406,7 +406,7 @@ pub(super) fn of_descriptors(
         let (offset, size) = (cursor.piece.file_offset(row.start), row.end - row.start);
         // The row may cover the OffloadBinary that contains the image. Decompressed images have no
         // offset.
-        let is_it = |image: &Image| match (offset, image.offset) {
+        let is_same = |image: &Image| match (offset, image.offset) {
             (Some(start), Some(at)) => at >= start && at - start < size,
             _ => image.size <= size,
         };
@@ -415,7 +415,7 @@ pub(super) fn of_descriptors(
             .get(before..)
             .unwrap_or_default()
             .iter()
-            .any(is_it);
+            .any(is_same);
         let Some(piece) = cursor.piece.slice(row.start, size).filter(|_| !is_known) else {
             continue;
         };
@@ -517,7 +517,7 @@ pub(super) fn host_bitcode(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
                 offset: None,
                 size,
             });
-            let facts = of_named_section(&image.section, &cursor.facts);
+            let facts = with_section_name(&image.section, &cursor.facts);
             walk.enter(&cursor.deeper(piece, place, facts).inside());
         }
         Ok(())

@@ -42,13 +42,13 @@ const RUNTIMES: [Runtime; 4] = [
 
 /// Records the registrations of the object or program at `cursor`. If it has no images
 /// (`has_images`) but defines the function itself, it is the runtime and does not use one.
-pub(super) fn of(walk: &mut Walk<'_>, cursor: &Cursor, has_images: bool) -> Result<()> {
+pub(super) fn registrations(walk: &mut Walk<'_>, cursor: &Cursor, has_images: bool) -> Result<()> {
     let data = cursor.piece.bytes();
     let file = object::File::parse(data)?;
     let linked = !matches!(file.kind(), object::ObjectKind::Relocatable);
     let mut found: Vec<(&Runtime, &'static str)> = Vec::new();
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
-        let Some(runtime) = symbol.name().ok().and_then(|name| of_symbol(name)) else {
+        let Some(runtime) = symbol.name().ok().and_then(|name| runtime_of_symbol(name)) else {
             continue;
         };
         let place = match (symbol.is_undefined(), linked) {
@@ -99,7 +99,7 @@ fn imports(walk: &mut Walk<'_>, cursor: &Cursor, file: &object::File<'_>) -> Res
         let object::NameOrOrdinal::Name(name) = import.name() else {
             continue;
         };
-        let Some(runtime) = std::str::from_utf8(name).ok().and_then(of_symbol) else {
+        let Some(runtime) = std::str::from_utf8(name).ok().and_then(runtime_of_symbol) else {
             continue;
         };
         let name = String::from_utf8_lossy(import.library()).into_owned();
@@ -122,7 +122,7 @@ fn imports(walk: &mut Walk<'_>, cursor: &Cursor, file: &object::File<'_>) -> Res
 
 /// The runtime whose function has this name. On Windows, imported functions have a prefix, and on
 /// i386 an underscore is added.
-fn of_symbol(name: &str) -> Option<&'static Runtime> {
+fn runtime_of_symbol(name: &str) -> Option<&'static Runtime> {
     let name = name.strip_prefix("__imp_").unwrap_or(name);
     const LONGEST: usize = 256;
     if name.len() > LONGEST {

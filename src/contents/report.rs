@@ -162,7 +162,7 @@ impl Image {
     /// [`Error::Io`] if reading or writing fails. [`Error::Usage`] if the report was made without
     /// the bytes ([`InspectOptions::headers_only`](crate::InspectOptions::headers_only)).
     pub fn write_to(&self, out: &mut impl Write) -> Result<(), Error> {
-        io::copy(&mut bytes_of::reader(self.kept()?), out)?;
+        io::copy(&mut bytes_of::reader(self.stored_bytes()?), out)?;
         Ok(())
     }
 
@@ -187,10 +187,10 @@ impl Image {
     /// [`Error::Usage`] if the report was made without the bytes
     /// ([`InspectOptions::headers_only`](crate::InspectOptions::headers_only)).
     pub fn bytes(&self) -> Result<&[u8], Error> {
-        Ok(self.kept()?.bytes())
+        Ok(self.stored_bytes()?.bytes())
     }
 
-    fn kept(&self) -> Result<&FileSlice, Error> {
+    fn stored_bytes(&self) -> Result<&FileSlice, Error> {
         self.piece
             .as_ref()
             .ok_or_else(|| Error::usage("the image was inspected without its bytes"))

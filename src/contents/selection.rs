@@ -116,9 +116,9 @@ impl Rule {
     fn matches(&self, name: &Path) -> bool {
         let matches = |text: &str| self.pattern.matches(text);
         let last = name.file_name().map(|last| last.to_string_lossy());
-        let is_it = matches(&name.to_string_lossy()) || last.is_some_and(|last| matches(&last));
-        self.used.fetch_or(is_it, Ordering::Relaxed);
-        is_it
+        let is_match = matches(&name.to_string_lossy()) || last.is_some_and(|last| matches(&last));
+        self.used.fetch_or(is_match, Ordering::Relaxed);
+        is_match
     }
 }
 

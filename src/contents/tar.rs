@@ -7,7 +7,7 @@ use std::io::{self, Read};
 
 use anyhow::{Result, anyhow};
 
-use super::compressed::{kept, start_of};
+use super::compressed::{start_of, store};
 use super::layout::Part;
 use super::report::Step;
 use super::selection::Choice;
@@ -22,7 +22,7 @@ use crate::io::file_slice::FileSlice;
 pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     walk.container(cursor, 0, cursor.piece.size(), "tar");
     let mut tar = TarReader::new(InMemory::new(cursor.piece.bytes()));
-    each(walk, cursor, &mut tar, |walk, tar, member| {
+    for_each_member(walk, cursor, &mut tar, |walk, tar, member| {
         // The search for the next member reports missing bytes.
         let Some(stored) = cursor.piece.slice(member.offset, member.size) else {
             return Ok(());
@@ -41,7 +41,7 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
         let piece = if member.is_sparse() {
             walk.allowance
                 .take(member.plain_size)
-                .map_err(|told| io::Error::other(member.fault(told)))?;
+                .map_err(|limit| io::Error::other(member.fault(limit)))?;
             unpacked(walk, tar, member)?
         } else {
             Some(packed.piece.clone()).filter(|piece| may_have_device_code(piece.bytes()))
@@ -77,11 +77,11 @@ pub(super) fn streamed(
 ) -> Result<()> {
     let mut tar = TarReader::new(Streamed::new(io::Cursor::new(start).chain(rest)));
     let mut entered = 0_u64;
-    let done = each(walk, cursor, &mut tar, |walk, tar, member| {
+    let done = for_each_member(walk, cursor, &mut tar, |walk, tar, member| {
         let more = member.plain_size - member.size;
         walk.allowance
             .take(more)
-            .map_err(|told| io::Error::other(member.fault(told)))?;
+            .map_err(|limit| io::Error::other(member.fault(limit)))?;
         let at = inner(walk, cursor, member, None, FileSlice::owned(Vec::new()));
         let piece = if at.choice == Choice::Excluded {
             None
@@ -97,14 +97,14 @@ pub(super) fn streamed(
         Ok(())
     });
     let read = tar.position();
-    let behind = done.and_then(|()| {
+    let trailing = done.and_then(|()| {
         io::copy(&mut tar.into_inner().into_inner(), &mut io::sink()).map_err(Malformed::or_io)
     });
     let headers = read
         .saturating_sub(entered)
-        .saturating_add(behind.as_ref().map_or(0, |behind| *behind));
+        .saturating_add(trailing.as_ref().map_or(0, |trailing| *trailing));
     walk.streamed(cursor, Part::Container, "tar", headers);
-    behind.map(drop)
+    trailing.map(drop)
 }
 
 /// The contents of `member`, if it can have device code.
@@ -118,14 +118,14 @@ fn unpacked<R: TarInput>(
     if !may_have_device_code(&start) {
         return Ok(None);
     }
-    kept(walk, start, &mut plain)
+    store(walk, start, &mut plain)
         .map(Some)
         .map_err(|error| error.downcast().unwrap_or_else(io::Error::other))
 }
 
 /// Calls `go` for each file of `tar`. Errors in one file are recorded. Fails if the rest of the
 /// archive cannot be read.
-fn each<R: TarInput>(
+fn for_each_member<R: TarInput>(
     walk: &mut Walk<'_>,
     cursor: &Cursor,
     tar: &mut TarReader<R>,

@@ -135,7 +135,7 @@ pub(crate) struct Content<'f> {
 pub(crate) fn contents(report: &FileReport) -> Vec<Content<'_>> {
     let mut all = Contents::default();
     for image in report.images.iter().filter(|image| image.is_device()) {
-        let content = all.of(&image.members, &image.numbers);
+        let content = all.content(&image.members, &image.numbers);
         if image.in_data {
             content.in_data.push(image)
         } else {
@@ -143,10 +143,10 @@ pub(crate) fn contents(report: &FileReport) -> Vec<Content<'_>> {
         }
     }
     for found in &report.registered {
-        all.of(&found.members, &found.numbers).registered = Some(found);
+        all.content(&found.members, &found.numbers).registered = Some(found);
     }
     for found in &report.registrations {
-        all.of(&found.members, &found.numbers)
+        all.content(&found.members, &found.numbers)
             .registrations
             .push(found);
     }
@@ -162,7 +162,7 @@ struct Contents<'f> {
 }
 
 impl<'f> Contents<'f> {
-    fn of(&mut self, members: &'f [String], numbers: &'f [usize]) -> &mut Content<'f> {
+    fn content(&mut self, members: &'f [String], numbers: &'f [usize]) -> &mut Content<'f> {
         let place = *self
             .places
             .entry((members, numbers))
@@ -368,7 +368,7 @@ impl<'f> Parts<'f> {
             groups.push((Vec::new(), Vec::new()));
         }
         for (path, images) in groups {
-            let place = path.iter().map(shown).collect::<Vec<_>>().join(": ");
+            let place = path.iter().map(step_name).collect::<Vec<_>>().join(": ");
             let mut unit = self.unit(place, images, kernels.clone());
             unit.shares_entries = !single;
             units.push(unit);
@@ -413,7 +413,7 @@ fn container(path: &[Step]) -> Vec<Step> {
     }
 }
 
-fn shown(step: &Step) -> String {
+fn step_name(step: &Step) -> String {
     match step {
         Step::Member { name, .. } | Step::Section { name, .. } | Step::Symbol { name, .. } => {
             name.clone()

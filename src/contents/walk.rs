@@ -205,7 +205,7 @@ impl<'r> Walk<'r> {
     /// is in a temporary file together with everything else that was decompressed there. There may
     /// be more such files than can be open at once, so the image alone is copied to a file that
     /// many images share.
-    pub(super) fn kept(&self, piece: &FileSlice) -> Result<FileSlice> {
+    pub(super) fn image_bytes(&self, piece: &FileSlice) -> Result<FileSlice> {
         if !piece.is_made() || piece.copied_from().is_none() {
             return Ok(piece.clone());
         }
@@ -259,7 +259,7 @@ impl<'r> Walk<'r> {
             )),
             Ok(_) => {}
         }
-        if let Err(error) = self.go(cursor) {
+        if let Err(error) = self.inspect(cursor) {
             self.note(&error);
         }
         cursor.piece.release();
@@ -276,7 +276,7 @@ impl<'r> Walk<'r> {
     }
 
     /// Reports progress: the member of a zip file with the stored bytes `packed` is done.
-    pub(super) fn passed(&self, packed: &FileSlice) {
+    pub(super) fn report_progress(&self, packed: &FileSlice) {
         match packed.file_offset(packed.size()) {
             // If sizes are requested, members are inspected in parallel.
             Some(_) if self.layout.is_some() => self.reached.more(packed.size()),
@@ -296,7 +296,7 @@ impl<'r> Walk<'r> {
         self.errors.push(error::chain(error));
     }
 
-    fn go(&mut self, cursor: &Cursor) -> Result<()> {
+    fn inspect(&mut self, cursor: &Cursor) -> Result<()> {
         self.signals.check()?;
         // If sizes are requested, most of the work follows after everything has been entered.
         if let Some(at) = cursor
@@ -405,12 +405,13 @@ impl<'r> Walk<'r> {
             Registered::default()
         };
         if self.options.registered {
-            objects::of_descriptors(self, cursor, &registered, before);
+            objects::descriptor_images(self, cursor, &registered, before);
         } else if are_bare && let Ok(found) = read::read(cursor.piece.bytes()) {
-            objects::of_descriptors(self, cursor, &found, before);
+            objects::descriptor_images(self, cursor, &found, before);
         }
         let has_images = self.images.len() > before;
-        registers::of(self, cursor, has_images).with_context(|| cursor.place.to_string())?;
+        registers::registrations(self, cursor, has_images)
+            .with_context(|| cursor.place.to_string())?;
         self.entries(cursor)?;
         if !registered.is_empty() {
             self.registered.push(registered);

@@ -17,17 +17,17 @@ use crate::io::file_slice::{FileSlice, check_zip_member, start_of_zip_member, zi
 /// Inspects every member of the zip file at `cursor`, in order. An unreadable member is recorded as
 /// an error, and the rest is inspected.
 pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
-    let zip = ZipFile::read(cursor.piece.bytes()).map_err(|fault| told(cursor, &fault))?;
+    let zip = ZipFile::read(cursor.piece.bytes()).map_err(|fault| error_in(cursor, &fault))?;
     walk.container(cursor, 0, cursor.piece.size(), "zip");
     for member in zip.members() {
         walk.signals.check()?;
         let done = member
-            .map_err(|fault| told(cursor, &fault))
+            .map_err(|fault| error_in(cursor, &fault))
             .and_then(|member| {
                 if let Some(fault) = member.name_fault() {
-                    walk.note(&told(cursor, &fault));
+                    walk.note(&error_in(cursor, &fault));
                 }
-                one(walk, cursor, &member)
+                inspect_member(walk, cursor, &member)
             });
         if let Err(error) = done {
             walk.note(&error);
@@ -36,7 +36,7 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     Ok(())
 }
 
-fn one(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>) -> Result<()> {
+fn inspect_member(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>) -> Result<()> {
     let fault = |error| located(cursor, member, error);
     let name = String::from_utf8_lossy(member.name).into_owned();
     let stored = cursor
@@ -88,7 +88,7 @@ fn one(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>) -> Result<(
     if member.method == ZipMethod::Stored {
         let piece = zip_member(&cursor.piece, member).map_err(fault)?;
         walk.enter(&Cursor { piece, ..packed });
-        walk.passed(&stored);
+        walk.report_progress(&stored);
         return Ok(());
     }
     let (zip, name, member) = (
@@ -109,7 +109,7 @@ fn one(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>) -> Result<(
         walk.reached.now_at(&String::from_utf8_lossy(&name));
         let inner = walk.root(&Cursor { piece, ..packed });
         walk.enter(&inner);
-        walk.passed(&stored);
+        walk.report_progress(&stored);
         Ok(())
     })
 }
@@ -117,7 +117,7 @@ fn one(walk: &mut Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>) -> Result<(
 /// An error of reading `member`, with its location.
 fn located(cursor: &Cursor, member: &ZipMember<'_>, error: Error) -> Error {
     match error.downcast::<ArchiveFault>() {
-        Ok(fault) => told(cursor, &fault),
+        Ok(fault) => error_in(cursor, &fault),
         Err(error) => error.context(format!("{}({})", cursor.place, member.shown_name())),
     }
 }
@@ -129,9 +129,9 @@ fn take(walk: &Walk<'_>, cursor: &Cursor, member: &ZipMember<'_>, size: u64) -> 
     }
     walk.allowance
         .take(size)
-        .map_err(|limit| told(cursor, &member.fault(limit)))
+        .map_err(|limit| error_in(cursor, &member.fault(limit)))
 }
 
-fn told(cursor: &Cursor, fault: &ArchiveFault) -> Error {
+fn error_in(cursor: &Cursor, fault: &ArchiveFault) -> Error {
     anyhow!(fault.in_archive(&cursor.place))
 }

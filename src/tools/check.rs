@@ -87,7 +87,7 @@ pub(crate) fn check(request: &Request, session: &Session) -> Result<Report> {
             .clone();
         conclude(check, asked, &used);
     }
-    modules::beside_each_other(&mut grouped, asked);
+    modules::settle_groups(&mut grouped, asked);
     let files: Vec<FileCheck> = grouped.into_iter().map(|(_, check)| check).collect();
     drop(meter);
     session.signals.check()?;
@@ -133,7 +133,7 @@ fn used_by_groups(
             .or_insert_with(|| vec![false; asked.len()]);
         used.iter_mut()
             .zip(&file.used)
-            .for_each(|(used, here)| *used |= here);
+            .for_each(|(used, loads)| *used |= loads);
     }
     groups
 }
@@ -185,7 +185,7 @@ fn file(report: &FileReport, asked: &[Asked]) -> Vec<FileCheck> {
     }
     subjects
         .into_iter()
-        .map(|(members, subject)| one(report, members, subject, asked))
+        .map(|(members, subject)| check_subject(report, members, subject, asked))
         .collect()
 }
 
@@ -210,7 +210,7 @@ fn place_of_error<'f>(
 }
 
 /// The answer on one file, or one member of a package, with everything in it.
-fn one(
+fn check_subject(
     report: &FileReport,
     members: &[String],
     subject: Subject<'_>,
@@ -334,7 +334,7 @@ impl Asked {
             _ => None,
         };
         let devices = match native {
-            Some(kind) => here(kind, text)?,
+            Some(kind) => local_devices(kind, text)?,
             None => vec![Wanted::parse(text)?],
         };
         Ok(Asked {
@@ -347,7 +347,7 @@ impl Asked {
 
 /// The devices of this machine that `kind` drives. Fails if `kind` requires a GPU and there is
 /// none.
-fn here(kind: Option<OffloadKind>, text: &str) -> Result<Vec<Wanted>> {
+fn local_devices(kind: Option<OffloadKind>, text: &str) -> Result<Vec<Wanted>> {
     let machine = Machine::read(&native::root())?;
     let mut all = Vec::new();
     for name in machine

@@ -439,7 +439,7 @@ impl<'a> Functions<'a> {
             .tables
             .iter()
             .any(|table| file.sections[table.index].kind == abi::SHT_SYMTAB);
-        let telling = if all {
+        let table_kind = if all {
             abi::SHT_SYMTAB
         } else {
             abi::SHT_DYNSYM
@@ -483,7 +483,7 @@ impl<'a> Functions<'a> {
                     }
                 }
                 if let Some((start, label)) =
-                    place(file, symbol, *section, labels).filter(|_| table.kind == telling)
+                    place(file, symbol, *section, labels).filter(|_| table.kind == table_kind)
                 {
                     let is_function = symbol.info.st_type() == abi::STT_FUNC;
                     if kernel != Name::NONE && (is_function || name.ends_with(b".kd")) {

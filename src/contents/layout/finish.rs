@@ -57,7 +57,7 @@ impl Walk<'_> {
             .map(|space| divided(space, names, images))
             .collect();
         let mut errors = self.errors;
-        let footprint = together(layout, divided, inner, &mut errors);
+        let footprint = all_leaves(layout, divided, inner, &mut errors);
         (footprint, errors)
     }
 }
@@ -106,7 +106,7 @@ fn divided(space: &Space, names: &Names, images: &[SizedImage]) -> Divided {
         units: Vec::new(),
         digest: None,
     };
-    let mut nobody = space.label;
+    let mut rest = space.label;
     let mut claims = space.claims.clone();
     let to_labels = |own: Vec<Claim<Label>>| {
         own.into_iter().map(
@@ -127,21 +127,21 @@ fn divided(space: &Space, names: &Names, images: &[SizedImage]) -> Divided {
         Fill::Nothing => {}
         Fill::Host => match own_claims(data, space.label, names, false) {
             Some(own) => {
-                nobody.part = Part::Padding;
+                rest.part = Part::Padding;
                 claims.extend(to_labels(own.claims));
             }
-            None => nobody.part = Part::Other,
+            None => rest.part = Part::Other,
         },
         Fill::Device(image) => {
             let format = images.get(image).map_or("", |image| image.format);
             match own_claims(data, space.label, names, true) {
                 Some(own) => {
-                    nobody.part = Part::Padding;
+                    rest.part = Part::Padding;
                     claims.extend(to_labels(own.claims));
                     divided.functions = own.functions;
                     divided.units = own.units;
                 }
-                None => nobody.part = part_of(format),
+                None => rest.part = part_of(format),
             }
             if format == "ptx" {
                 claims.extend(to_labels(ptx::read(data, space.label, names)));
@@ -160,7 +160,7 @@ fn divided(space: &Space, names: &Names, images: &[SizedImage]) -> Divided {
             }
         }
     }
-    divided.shares = assign(size, claims, To::Label(nobody));
+    divided.shares = assign(size, claims, To::Label(rest));
     space.piece.release();
     divided
 }
@@ -208,7 +208,7 @@ fn part_of(format: &str) -> Part {
 }
 
 /// Collects the leaves of all spaces, from the innermost outwards.
-fn together(
+fn all_leaves(
     mut layout: Layout,
     divided: Vec<Divided>,
     inner: Vec<(Footprint, Vec<String>)>,
@@ -218,7 +218,7 @@ fn together(
         uncompressed: std::mem::take(&mut layout.uncompressed),
         ..Footprint::default()
     };
-    let shares = of_images(&mut layout, divided);
+    let shares = set_images(&mut layout, divided);
     footprint.images = std::mem::take(&mut layout.images);
     let mut of_jobs: Vec<Vec<Leaf>> = Vec::new();
     for (mut one, of_one) in inner {
@@ -312,7 +312,7 @@ fn add(footprint: &mut Footprint, one: Footprint) {
 }
 
 /// Moves the properties of images into `layout.images`, and returns the shares.
-fn of_images(layout: &mut Layout, divided: Vec<Divided>) -> Vec<Vec<(To, u64)>> {
+fn set_images(layout: &mut Layout, divided: Vec<Divided>) -> Vec<Vec<(To, u64)>> {
     let each = layout.spaces.iter().zip(divided).map(|(space, divided)| {
         if let Fill::Device(image) = space.fill
             && let Some(image) = layout.images.get_mut(image)

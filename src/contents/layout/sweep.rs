@@ -43,7 +43,7 @@ impl PartialOrd for Active {
 pub(super) fn assign<T: Copy + Eq + Hash>(
     size: u64,
     mut claims: Vec<Claim<T>>,
-    nobody: T,
+    rest: T,
 ) -> Vec<(T, u64)> {
     claims.retain(|claim| claim.start < claim.end && claim.start < size);
     claims.sort_by_key(|claim| claim.start);
@@ -74,7 +74,7 @@ pub(super) fn assign<T: Copy + Eq + Hash>(
                 claims[top.order.0].to,
                 claims[top.order.0].end.min(starts).min(size),
             ),
-            None => (nobody, starts),
+            None => (rest, starts),
         };
         shares.add(to, end - at);
         at = end;

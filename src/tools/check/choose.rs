@@ -33,7 +33,7 @@ pub(super) fn all(units: &[Unit<'_>], asked: &[Asked], used: &mut [bool], check:
     for unit in linked {
         let mut loads: Vec<Load> = Vec::new();
         for (asked, used) in asked.iter().zip(used.iter_mut()) {
-            if let Some(mut load) = one(asked, unit, units) {
+            if let Some(mut load) = best_load(asked, unit, units) {
                 *used = true;
                 if unit.kind == OffloadKind::Cuda && can_be_linked(asked, &load, &prelinked) {
                     load.doubt(
@@ -67,7 +67,7 @@ pub(super) fn all(units: &[Unit<'_>], asked: &[Asked], used: &mut [bool], check:
 
 /// The image that a device loads from a unit. If the request names several devices of this machine,
 /// the best answer counts. None if the unit is not relevant to the device.
-fn one(asked: &Asked, unit: &Unit<'_>, units: &[Unit<'_>]) -> Option<Load> {
+fn best_load(asked: &Asked, unit: &Unit<'_>, units: &[Unit<'_>]) -> Option<Load> {
     let about = asked
         .devices
         .iter()
@@ -158,7 +158,7 @@ pub(super) fn load(unit: &Unit<'_>, wanted: &Wanted) -> Load {
             Some(image),
             format!("image {} ({}): {why}", image.index, short_name(image)),
         ),
-        (None, None) => load(Answer::No, None, none(unit, device, &fits)),
+        (None, None) => load(Answer::No, None, no_image_text(unit, device, &fits)),
     }
 }
 
@@ -239,7 +239,7 @@ pub(super) fn takes(device: &Device, image: &Image) -> Fit {
 
 /// The reason why a device takes none of the images, the nearest image, and the option that would
 /// add one.
-fn none(unit: &Unit<'_>, device: &Device, fits: &[(&Image, Fit)]) -> String {
+fn no_image_text(unit: &Unit<'_>, device: &Device, fits: &[(&Image, Fit)]) -> String {
     let add = format!("add one with {}", device.flag(unit.kind));
     let near = fits
         .iter()

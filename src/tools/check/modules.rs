@@ -199,7 +199,7 @@ pub(super) type Group = Option<String>;
 
 /// Decides which files with only modules and libraries influence the answer, in view of the other
 /// files of their group.
-pub(super) fn beside_each_other(files: &mut [(Group, FileCheck)], asked: &[Asked]) {
+pub(super) fn settle_groups(files: &mut [(Group, FileCheck)], asked: &[Asked]) {
     let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (place, (group, _)) in files.iter().enumerate() {
         if let Some(group) = group {
@@ -207,16 +207,16 @@ pub(super) fn beside_each_other(files: &mut [(Group, FileCheck)], asked: &[Asked
         }
     }
     for places in groups.into_values().filter(|places| places.len() > 1) {
-        let beside = Beside::of(places.iter().map(|place| &files[*place].1));
+        let neighbours = Neighbours::new(places.iter().map(|place| &files[*place].1));
         for place in places {
-            beside.decide(&mut files[place].1, asked);
+            neighbours.decide(&mut files[place].1, asked);
         }
     }
 }
 
 /// The contents of the files of a group.
 #[derive(Default)]
-struct Beside {
+struct Neighbours {
     /// Whether a file has registered images.
     programs: bool,
     /// Whether a file has modules.
@@ -227,9 +227,9 @@ struct Beside {
     driven: Vec<String>,
 }
 
-impl Beside {
-    fn of<'f>(files: impl Iterator<Item = &'f FileCheck>) -> Beside {
-        let mut beside = Beside::default();
+impl Neighbours {
+    fn new<'f>(files: impl Iterator<Item = &'f FileCheck>) -> Neighbours {
+        let mut neighbours = Neighbours::default();
         for file in files {
             let loads = file
                 .units
@@ -239,19 +239,19 @@ impl Beside {
             let devices = loads.map(|load| load.device.clone());
             match file.bare {
                 Some(Bare::Modules) => {
-                    beside.modules = true;
-                    beside.loaded.extend(devices);
+                    neighbours.modules = true;
+                    neighbours.loaded.extend(devices);
                 }
                 Some(Bare::Libraries) => {}
                 None => {
-                    beside.programs |= !file.units.is_empty();
-                    beside.driven.extend(devices);
+                    neighbours.programs |= !file.units.is_empty();
+                    neighbours.driven.extend(devices);
                 }
             }
         }
-        beside.loaded.sort();
-        beside.loaded.dedup();
-        beside
+        neighbours.loaded.sort();
+        neighbours.loaded.dedup();
+        neighbours
     }
 
     /// Weakens the answers on a file of modules or libraries that does not matter in this group.
@@ -259,7 +259,7 @@ impl Beside {
         let Some(bare) = file.bare.filter(|_| file.errors.is_empty()) else {
             return;
         };
-        let is_beside = match bare {
+        let is_secondary = match bare {
             Bare::Libraries => self.programs || self.modules,
             Bare::Modules => self.programs,
         };
@@ -281,20 +281,20 @@ impl Beside {
         for unit in &mut file.units {
             for load in &mut unit.loads {
                 load.answer = match load.answer {
-                    _ if bare == Bare::Libraries && is_beside => Answer::NotApplicable,
+                    _ if bare == Bare::Libraries && is_secondary => Answer::NotApplicable,
                     Answer::No if self.loaded.contains(&load.device) => Answer::NotApplicable,
                     Answer::No if self.driven.contains(&load.device) => Answer::Unknown,
                     answer => answer,
                 };
             }
             let answers = unit.loads.iter().map(|load| load.answer);
-            unit.answer = answers.max().unwrap_or(if is_beside {
+            unit.answer = answers.max().unwrap_or(if is_secondary {
                 Answer::NotApplicable
             } else {
                 unit.answer
             });
         }
-        if is_beside {
+        if is_secondary {
             file.findings
                 .iter_mut()
                 .for_each(|finding| finding.answer = finding.answer.min(Answer::Yes));

@@ -35,12 +35,12 @@ pub(crate) fn text(report: &Report, style: Style) -> String {
     .map(|answer| format!("{} {}", count(answer), answer.name()))
     .collect::<Vec<_>>();
     let files = report.files.len();
-    let of = if others.is_empty() || files < 2 {
+    let counts = if others.is_empty() || files < 2 {
         String::new()
     } else {
         format!(" ({} of {files} files)", others.join(", "))
     };
-    let _ = writeln!(out, "verdict: {}{of}", answer(report.answer, style));
+    let _ = writeln!(out, "verdict: {}{counts}", answer(report.answer, style));
     wrapped(&out, style.width)
 }
 

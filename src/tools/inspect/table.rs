@@ -227,24 +227,24 @@ struct Value {
     title: &'static str,
     left_out: u8,
     is_size: bool,
-    of: fn(&Kernel) -> Option<u64>,
+    get: fn(&Kernel) -> Option<u64>,
 }
 
-const fn count_of(title: &'static str, left_out: u8, of: fn(&Kernel) -> Option<u64>) -> Value {
+const fn count_of(title: &'static str, left_out: u8, get: fn(&Kernel) -> Option<u64>) -> Value {
     Value {
         title,
         left_out,
         is_size: false,
-        of,
+        get,
     }
 }
 
-const fn bytes_of(title: &'static str, left_out: u8, of: fn(&Kernel) -> Option<u64>) -> Value {
+const fn bytes_of(title: &'static str, left_out: u8, get: fn(&Kernel) -> Option<u64>) -> Value {
     Value {
         title,
         left_out,
         is_size: true,
-        of,
+        get,
     }
 }
 
@@ -263,7 +263,7 @@ const VALUES: [Value; 10] = [
 
 fn kernel_table(out: &mut String, kernels: &[Kernel], style: Style) -> Vec<&'static str> {
     // Columns without a value for the kernels of this image belong to devices of other vendors.
-    let has = |value: &&Value| kernels.iter().any(|kernel| (value.of)(kernel).is_some());
+    let has = |value: &&Value| kernels.iter().any(|kernel| (value.get)(kernel).is_some());
     let used: Vec<&Value> = VALUES.iter().filter(has).collect();
     let numbers = used
         .iter()
@@ -278,7 +278,7 @@ fn kernel_table(out: &mut String, kernels: &[Kernel], style: Style) -> Vec<&'sta
             .clone()
     };
     let row = |kernel: &Kernel| {
-        let cell = |value: &&Value| match (value.of)(kernel) {
+        let cell = |value: &&Value| match (value.get)(kernel) {
             Some(bytes) if value.is_size => size(bytes, style),
             Some(count) => count.to_string(),
             None => "-".to_owned(),

@@ -16,7 +16,7 @@ const NAMES: [&str; 4] = ["total", "inflated", "host", "growth"];
 
 /// The quantity that a limit applies to.
 #[derive(Debug, Clone)]
-enum What {
+enum Quantity {
     /// All bytes of the files.
     Total,
     /// All bytes after decompression.
@@ -42,7 +42,7 @@ enum Limit {
 pub(crate) struct Budget {
     /// The limit as the user wrote it.
     text: String,
-    what: What,
+    what: Quantity,
     limit: Limit,
     /// Whether the limit itself is allowed.
     inclusive: bool,
@@ -79,19 +79,19 @@ impl Budget {
             .map(str::trim)
             .filter(|one| !one.is_empty())
             .map(|one| {
-                let mut budget = Budget::one(one, &size)?;
-                if let What::Devices(selector) = &mut budget.what
+                let mut budget = Budget::parse_one(one, &size)?;
+                if let Quantity::Devices(selector) = &mut budget.what
                     && selector.is_native()
                 {
-                    let here = native(selector).with_context(|| format!("the budget `{one}`"))?;
-                    *selector = selector.clone().with_native(&here);
+                    let local = native(selector).with_context(|| format!("the budget `{one}`"))?;
+                    *selector = selector.clone().with_native(&local);
                 }
                 Ok(budget)
             });
         all.collect()
     }
 
-    fn one(text: &str, size: &impl Fn(&str) -> Result<u64>) -> Result<Budget> {
+    fn parse_one(text: &str, size: &impl Fn(&str) -> Result<u64>) -> Result<Budget> {
         let (name, limit) = text.split_once('<').with_context(|| {
             format!("invalid budget `{text}`: expected NAME<SIZE, such as total<850M")
         })?;
@@ -99,16 +99,16 @@ impl Budget {
             .strip_prefix('=')
             .map_or((false, limit), |limit| (true, limit));
         let what = match name.trim() {
-            "total" => What::Total,
-            "inflated" => What::Inflated,
-            "host" => What::Host,
-            "growth" => What::Growth,
-            devices => What::Devices(
+            "total" => Quantity::Total,
+            "inflated" => Quantity::Inflated,
+            "host" => Quantity::Host,
+            "growth" => Quantity::Growth,
+            devices => Quantity::Devices(
                 Selector::from_str(devices).with_context(|| format!("the budget `{text}`"))?,
             ),
         };
         let limit = match limit.trim().strip_suffix('%') {
-            Some(share) if matches!(what, What::Growth) => {
+            Some(share) if matches!(what, Quantity::Growth) => {
                 let share = share
                     .trim()
                     .parse()
@@ -133,13 +133,13 @@ impl Budget {
 
     /// Whether the limit needs an old measurement to compare with.
     pub(crate) fn needs_old(&self) -> bool {
-        matches!(self.what, What::Growth)
+        matches!(self.what, Quantity::Growth)
     }
 
     /// Returns an error message if the limit cannot be exceeded, because it names devices for which
     /// neither `sizes` nor `old` has an image. None for every other limit.
     pub(crate) fn unmatched(&self, sizes: &Sizes, old: Option<&Sizes>) -> Option<String> {
-        let What::Devices(selector) = &self.what else {
+        let Quantity::Devices(selector) = &self.what else {
             return None;
         };
         if std::iter::once(sizes)
@@ -168,17 +168,17 @@ impl Budget {
     /// message have the format `style`.
     pub(crate) fn check(&self, sizes: &Sizes, old: Option<&Sizes>, style: Style) -> Outcome {
         let (bytes, before) = match &self.what {
-            What::Total => (sizes.size(), None),
-            What::Inflated => (sizes.inflated(), None),
-            What::Host => (sizes.host(), None),
-            What::Growth => (sizes.size(), old.map(Sizes::size)),
-            What::Devices(selector) => (devices(sizes, selector), None),
+            Quantity::Total => (sizes.size(), None),
+            Quantity::Inflated => (sizes.inflated(), None),
+            Quantity::Host => (sizes.host(), None),
+            Quantity::Growth => (sizes.size(), old.map(Sizes::size)),
+            Quantity::Devices(selector) => (devices(sizes, selector), None),
         };
-        let came = before.map_or(bytes as f64, |before| bytes as f64 - before as f64);
+        let measured = before.map_or(bytes as f64, |before| bytes as f64 - before as f64);
         let (value, limit) = match self.limit {
-            Limit::Bytes(limit) => (came, limit as f64),
+            Limit::Bytes(limit) => (measured, limit as f64),
             Limit::Percent(limit) => (
-                came * 100.0 / before.unwrap_or_default().max(1) as f64,
+                measured * 100.0 / before.unwrap_or_default().max(1) as f64,
                 limit,
             ),
         };
@@ -186,7 +186,7 @@ impl Budget {
         let why = if kept {
             String::new()
         } else {
-            self.broken(bytes, before, value, style)
+            self.excess_text(bytes, before, value, style)
         };
         Outcome {
             budget: self.text.clone(),
@@ -197,7 +197,7 @@ impl Budget {
     }
 
     /// The message about the excess: `total is 57M, limit 50M (6.6M too much)`.
-    fn broken(&self, bytes: u64, before: Option<u64>, value: f64, style: Style) -> String {
+    fn excess_text(&self, bytes: u64, before: Option<u64>, value: f64, style: Style) -> String {
         let bytes_of = |bytes: f64| size(bytes.round() as u64, style);
         let name = self.text.split('<').next().unwrap_or_default().trim();
         let (shown, limit, excess) = match self.limit {

@@ -212,11 +212,11 @@ fn same_bytes<K: Copy + Eq + Hash + Sync, T: Copy + Sync>(
     items: impl Iterator<Item = ((K, u64), T)>,
     digest: impl Fn(T) -> Result<Option<u128>> + Sync,
 ) -> Result<Vec<Vec<T>>> {
-    let mut alike: HashMap<(K, u64), Vec<(K, T)>> = HashMap::new();
+    let mut by_size: HashMap<(K, u64), Vec<(K, T)>> = HashMap::new();
     for ((key, size), item) in items {
-        alike.entry((key, size)).or_default().push((key, item));
+        by_size.entry((key, size)).or_default().push((key, item));
     }
-    let candidates: Vec<(K, T)> = alike
+    let candidates: Vec<(K, T)> = by_size
         .into_values()
         .filter(|group| group.len() > 1)
         .flatten()
@@ -272,7 +272,7 @@ fn functions(
             )
             .unwrap_or(u64::MAX),
         };
-        let wherever: Vec<&Placed<'_>> = group.iter().map(|(placed, _)| *placed).collect();
+        let holders: Vec<&Placed<'_>> = group.iter().map(|(placed, _)| *placed).collect();
         Repeated {
             kernel: Some(demangled(&kernel).unwrap_or_else(|| kernel.to_string())),
             arch: names.text(first.image.arch).to_string(),
@@ -280,7 +280,7 @@ fn functions(
             size: function.size,
             wasted_file: group.iter().skip(1).map(share).sum(),
             wasted_inflated: function.size * (group.len() as u64 - 1),
-            places: places(&wherever, units, names),
+            places: places(&holders, units, names),
         }
     });
     Ok(repeated.collect())

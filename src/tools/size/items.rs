@@ -140,7 +140,7 @@ pub(crate) struct Items {
 
 /// The names of a kernel.
 #[derive(Clone, Copy, Default)]
-struct Called {
+struct SourceNames {
     kernel: Name,
     template: Name,
 }
@@ -153,7 +153,7 @@ impl Items {
         footprints: &mut [Footprint],
         names: &Arc<Names>,
     ) -> Items {
-        let called = called(footprints, names);
+        let source_names = source_names(footprints, names);
         let host = names.of(b"host");
         let mut list = Vec::with_capacity(
             footprints
@@ -182,7 +182,7 @@ impl Items {
                     None if label.container == Name::NONE || label.part != Part::Container => host,
                     None => Name::NONE,
                 };
-                let kernel = called.get(&label.kernel).copied().unwrap_or_default();
+                let kernel = source_names.get(&label.kernel).copied().unwrap_or_default();
                 let kind = image.map_or(label.kind, |image| image.kind);
                 let (template, kernel) = (kernel.template, kernel.kernel);
                 let keys = [
@@ -209,17 +209,17 @@ impl Items {
         // Several kernels may have the same name in the source (`_Z1fv` and `_ZL1fv`). The first
         // mangled name in alphabetical order represents all of them, so that the result is
         // deterministic.
-        let mut in_image: Vec<(Name, Arc<str>)> = called
+        let mut in_image: Vec<(Name, Arc<str>)> = source_names
             .keys()
             .map(|mangled| (*mangled, names.text(*mangled)))
             .collect();
         in_image.sort_unstable_by(|(_, one), (_, other)| one.cmp(other));
         let mut mangled = HashMap::new();
-        for (name, called) in in_image
+        for (name, source_names) in in_image
             .iter()
-            .filter_map(|(name, _)| Some((*name, called.get(name)?)))
+            .filter_map(|(name, _)| Some((*name, source_names.get(name)?)))
         {
-            mangled.entry(called.kernel).or_insert(name);
+            mangled.entry(source_names.kernel).or_insert(name);
         }
         Items {
             list,
@@ -272,7 +272,7 @@ pub(crate) fn pattern(text: &str) -> Result<Regex, regex::Error> {
 }
 
 /// The source names of all kernels of the footprints.
-fn called(footprints: &[Footprint], names: &Names) -> HashMap<Name, Called> {
+fn source_names(footprints: &[Footprint], names: &Names) -> HashMap<Name, SourceNames> {
     let mut kernels: Vec<Name> = footprints
         .iter()
         .flat_map(|footprint| &footprint.leaves)
@@ -283,15 +283,15 @@ fn called(footprints: &[Footprint], names: &Names) -> HashMap<Name, Called> {
     let each = kernels
         .into_par_iter()
         .filter(|kernel| *kernel != Name::NONE);
-    each.map(|kernel| (kernel, Called::of(kernel, &names.text(kernel), names)))
+    each.map(|kernel| (kernel, SourceNames::of(kernel, &names.text(kernel), names)))
         .collect()
 }
 
-impl Called {
+impl SourceNames {
     /// The source names of `kernel`, whose name in images is `mangled`.
-    fn of(kernel: Name, mangled: &str, names: &Names) -> Called {
+    fn of(kernel: Name, mangled: &str, names: &Names) -> SourceNames {
         let Some(name) = SourceName::of(mangled) else {
-            return Called {
+            return SourceNames {
                 kernel,
                 template: names.of(template_of(mangled).as_bytes()),
             };
@@ -301,7 +301,7 @@ impl Called {
             function: template_of(&name.function).to_owned(),
             ..name
         };
-        Called {
+        SourceNames {
             kernel: source,
             template: names.of(template.to_string().as_bytes()),
         }
@@ -313,20 +313,20 @@ impl Items {
     /// the image.
     pub(super) fn rename_regions(&mut self) {
         const OLD: &str = "__omp_offloading_";
-        let mut known: HashMap<Name, Option<Called>> = HashMap::new();
+        let mut known: HashMap<Name, Option<SourceNames>> = HashMap::new();
         let mut in_image = HashMap::new();
         for item in &mut self.list {
             let kernel = item.key(Level::Kernel);
             let renamed = *known.entry(kernel).or_insert_with(|| {
                 let text = self.names.text(kernel);
                 let mangled = self.mangled.get(&kernel).copied().unwrap_or(kernel);
-                let called = text
+                let source_names = text
                     .starts_with(OLD)
-                    .then(|| Called::of(kernel, &self.names.text(mangled), &self.names))?;
-                in_image.entry(called.kernel).or_insert(mangled);
-                Some(called)
+                    .then(|| SourceNames::of(kernel, &self.names.text(mangled), &self.names))?;
+                in_image.entry(source_names.kernel).or_insert(mangled);
+                Some(source_names)
             });
-            if let Some(Called { kernel, template }) = renamed {
+            if let Some(SourceNames { kernel, template }) = renamed {
                 item.keys[Level::Kernel as usize] = kernel;
                 item.keys[Level::Template as usize] = template;
             }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::Sizes;
 use super::budget::Outcome;
-use super::rows::{Row, together};
+use super::rows::{Row, sum_of_rows};
 use super::table::change;
 use crate::model::printable;
 use crate::sys::table::{Style, size};
@@ -96,7 +96,7 @@ fn rows(
         );
         rows(out, &row.rows, depth + 1, root, top, style);
     }
-    if let Some(rest) = together(&rows_of_level[shown..], root.old_file.is_some()) {
+    if let Some(rest) = sum_of_rows(&rows_of_level[shown..], root.old_file.is_some()) {
         line(
             out,
             &format!(

@@ -109,7 +109,7 @@ pub(crate) fn measure(paths: &[PathBuf], counted: &Counted, session: &Session) -
     let reader = Reader::new(options, session).shown_by(&meter);
     let mut all: Vec<(FileSize, Footprint)> = threads::in_parallel(|| {
         let each = found.par_iter().filter_map(|found| {
-            let (file, footprint) = one(&reader, &found.path);
+            let (file, footprint) = measure_file(&reader, &found.path);
             // Files without device code in a directory are not reported.
             let named = found.named
                 && !footprint
@@ -165,7 +165,7 @@ fn images(files: &[FileSize], footprints: &[Footprint], items: &Items) -> Vec<Im
     images
 }
 
-fn one(reader: &Reader<'_>, path: &Path) -> (FileSize, Footprint) {
+fn measure_file(reader: &Reader<'_>, path: &Path) -> (FileSize, Footprint) {
     match reader.footprint(path) {
         Ok((footprint, kind, errors)) => {
             let inflated = footprint.leaves.iter().map(|leaf| leaf.inflated).sum();

@@ -99,7 +99,7 @@ fn sum(new: &[&Item], old: Option<&[&Item]>, host: Name) -> Row {
 }
 
 /// The sum of several rows, with the old sizes if they are `compared`; none if there are no rows.
-pub(super) fn together(rows: &[Row], compared: bool) -> Option<Row> {
+pub(super) fn sum_of_rows(rows: &[Row], compared: bool) -> Option<Row> {
     let sum = |value: fn(&Row) -> u64| rows.iter().map(value).sum();
     (!rows.is_empty()).then(|| Row {
         file: sum(|row| row.file),

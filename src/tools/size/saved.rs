@@ -49,7 +49,7 @@ struct Saved {
 pub(crate) fn save(sizes: &Sizes, path: &Path) -> Result<()> {
     let mut numbers: HashMap<Name, usize> = HashMap::from([(Name::NONE, 0)]);
     let mut names = Vec::new();
-    let mut together: HashMap<Vec<usize>, usize> = HashMap::new();
+    let mut places: HashMap<Vec<usize>, usize> = HashMap::new();
     let mut items: Vec<(Vec<usize>, u64, u64)> = Vec::new();
     for item in &sizes.items.list {
         let number = |key: Name| {
@@ -59,7 +59,7 @@ pub(crate) fn save(sizes: &Sizes, path: &Path) -> Result<()> {
             })
         };
         let keys: Vec<usize> = item.keys.into_iter().map(number).collect();
-        let place = *together.entry(keys.clone()).or_insert(items.len());
+        let place = *places.entry(keys.clone()).or_insert(items.len());
         match items.get_mut(place) {
             Some((_, file, inflated)) => {
                 (*file, *inflated) = (*file + item.file, *inflated + item.inflated)

@@ -28,13 +28,13 @@ pub struct Served {
 /// Finds all such architectures, the largest first. Only images in the same file and for the same
 /// programming model are compared.
 pub(super) fn find(images: &[ImageSize]) -> Vec<Served> {
-    let mut together: BTreeMap<(&str, &str), BTreeMap<&str, Vec<&ImageSize>>> = BTreeMap::new();
+    let mut groups: BTreeMap<(&str, &str), BTreeMap<&str, Vec<&ImageSize>>> = BTreeMap::new();
     // PTX does not replace machine code, because it is compiled when a program starts.
     for image in images
         .iter()
         .filter(|image| matches!(image.format.as_str(), "elf" | "cubin"))
     {
-        together
+        groups
             .entry((&image.input, &image.kind))
             .or_default()
             .entry(&image.arch)
@@ -43,7 +43,7 @@ pub(super) fn find(images: &[ImageSize]) -> Vec<Served> {
     }
     // The result has neither files nor models, so their values are added up.
     let mut found: BTreeMap<(&str, &str), Served> = BTreeMap::new();
-    for archs in together.values() {
+    for archs in groups.values() {
         for (arch, of_arch) in archs {
             let others = archs.iter().filter(|(other, _)| *other != arch);
             // If two architectures serve one another, only one of them is listed.
@@ -131,12 +131,12 @@ mod tests {
             hip("gfx90a:xnack+"),
             image("hip", "nvptx64-nvidia-cuda", "sm_89", "cubin"),
         ];
-        let told: Vec<String> = find(&all)
+        let lines: Vec<String> = find(&all)
             .iter()
             .map(|one| format!("{} by {}", one.arch, one.by))
             .collect();
         assert_eq!(
-            told,
+            lines,
             [
                 "gfx90a:xnack+ by gfx90a",
                 "gfx942 by gfx9-4-generic",
@@ -154,12 +154,12 @@ mod tests {
             other("sm_86"),
             other("sm_86"),
         ];
-        let told = find(&two_files)
+        let lines = find(&two_files)
             .into_iter()
             .map(|one| (one.arch, one.by, one.images, one.file, one.inflated));
         let expected = ("sm_86".to_owned(), "sm_80".to_owned(), 3, 30, 60);
         assert_eq!(
-            told.collect::<Vec<_>>(),
+            lines.collect::<Vec<_>>(),
             [expected],
             "the files are added up"
         );

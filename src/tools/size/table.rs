@@ -7,7 +7,7 @@ use console::style;
 use super::budget::Outcome;
 use super::duplicates::Repeated;
 use super::items::Level;
-use super::rows::{Row, View, together, tree};
+use super::rows::{Row, View, sum_of_rows, tree};
 use super::served::Served;
 use super::{Sizes, rows};
 use crate::contents::report::UNREADABLE;
@@ -158,7 +158,7 @@ fn collect(
         lines.push(line(&row.name, row, depth, all, compared, look));
         collect(&row.rows, depth + 1, all, compared, look, lines);
     }
-    if let Some(more) = together(&rows[shown..], compared) {
+    if let Some(more) = sum_of_rows(&rows[shown..], compared) {
         lines.push(line(
             &format!("{} more", rows.len() - shown),
             &more,

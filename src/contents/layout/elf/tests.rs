@@ -170,8 +170,11 @@ fn what_shares_its_bytes_is_no_image() {
         "section names overlap"
     );
     let (contents, table) = with_symbols(20, 0);
-    let told = "symbol tables or symbol names overlap";
-    assert_eq!(error(&image(&contents, &[strings, code, table], 1)), told);
+    let expected = "symbol tables or symbol names overlap";
+    assert_eq!(
+        error(&image(&contents, &[strings, code, table], 1)),
+        expected
+    );
     let (contents, table) = with_symbols(4, 1);
     assert!(read_image(&image(&contents, &[strings, code, table], 1)).is_ok());
     assert_eq!(
@@ -180,7 +183,7 @@ fn what_shares_its_bytes_is_no_image() {
             &[vec![strings, code], vec![table; 20]].concat(),
             1
         )),
-        told
+        expected
     );
     let (contents, table) = with_symbols(20, 90_000);
     assert_eq!(
