@@ -7,8 +7,8 @@ use crate::formats::gpu::{AmdArch, TargetId};
 use crate::model::printable;
 use crate::target::Target;
 
-/// `EI_ABIVERSION` of AMD's code object version 4. From this version on, a header distinguishes a
-/// feature without a setting.
+/// `EI_ABIVERSION` of AMD's code object version 4. From this version on, a header can record that a
+/// feature may have any setting.
 const AMD_V4: u8 = 2;
 
 /// ELF machines of code that Intel's compilers generate ahead of time, by the first component of

@@ -48,7 +48,7 @@ pub(crate) struct DeviceSection {
     /// Its index in the section table.
     pub(crate) index: usize,
     pub(crate) name: String,
-    /// Where it starts in the object.
+    /// Its offset in the object.
     pub(crate) offset: u64,
     pub(crate) size: u64,
     pub(crate) align: u64,

@@ -1,5 +1,5 @@
-//! Results of [`inspect`](crate::inspect()) as plain data, with the names that `offld inspect
-//! --json` writes (docs/reference/json.md), and the bytes of each image.
+//! Results of [`inspect`](crate::inspect()) as plain data, and the bytes of each image. The names
+//! are those of `offld inspect --json` (docs/reference/json.md).
 
 use std::collections::BTreeMap;
 use std::fmt;

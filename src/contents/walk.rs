@@ -32,9 +32,9 @@ use crate::sys::progress::{Meter, Reached};
 use crate::sys::signals::Signals;
 use crate::sys::threads::lock;
 
-/// Limit of the members, sections and containers that are opened in a file: [`FEW`], and one more
-/// for every [`BYTES_EACH`] bytes of the file. Without a limit a small file could take forever,
-/// such as a thin archive that has itself as a member twice.
+/// Limit of the members, sections and containers that are opened in a file: this number, and one
+/// more for every [`BYTES_EACH`] bytes of the file. Without a limit a small file could take
+/// forever, such as a thin archive that has itself as a member twice.
 const FEW: u64 = 4096;
 const BYTES_EACH: u64 = 16;
 /// The name of the first member of a Debian package.

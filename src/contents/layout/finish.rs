@@ -62,8 +62,8 @@ impl Walk<'_> {
     }
 }
 
-/// Sets the translation units of leaves whose archive does not name one, if all images of their
-/// container name the same unit.
+/// Sets the translation units of leaves whose archive does not name one: the only unit that the
+/// image names. If the image names none, it is the only unit that the images of the container name.
 pub(in crate::contents) fn find_units(footprint: &mut Footprint) {
     let mut of_container: HashMap<u64, Vec<Name>> = HashMap::new();
     for image in footprint.images.iter().filter(|image| image.container != 0) {

@@ -8,8 +8,8 @@ use memchr::memmem;
 use super::sweep::Claim;
 use super::{Label, Names, Part};
 
-/// The claims to the text of functions. The result differs from `label` in the purpose and the name
-/// of the function.
+/// The claims to the whole text and to the text of each function. Their labels are `label` with the
+/// purpose PTX and the name of the function.
 pub(super) fn read(data: &[u8], label: Label, names: &Names) -> Vec<Claim<Label>> {
     const WHOLE: u32 = 2;
     const FUNCTION: u32 = 4;
