@@ -1,11 +1,11 @@
-//! Device images inside a file get another fate: they go, or others take their places, and the file
-//! around them stays what it was.
+//! Edits the device images in a file: removes them or replaces their bytes. The rest of the file
+//! stays the same.
 //!
 //! [`contents`](crate::contents) reports the images of a file and the tree of its parts; a caller
-//! decides what becomes of each image ([`Verdict`]); [`edit`] rebuilds the tree bottom up and
-//! returns the new file as a rope, of which the system copies the unchanged bytes. `rewriter`
-//! rebuilds files and archives, `containers` containers, `objects` objects and finished programs,
-//! whose pointers `pointers` updates.
+//! decides about each image ([`Verdict`]); [`edit`] rebuilds the tree bottom up and returns the new
+//! file as a rope, so that the system copies the unchanged bytes. `rewriter` rebuilds files and
+//! archives, `containers` containers, `objects` objects and finished programs. `pointers` updates
+//! the pointers of these programs.
 
 pub(crate) mod backpatch;
 mod compress;
@@ -32,15 +32,15 @@ use crate::io::rope::Rope;
 use crate::model::OffloadKind;
 use rewriter::{Location, Rewriter};
 
-/// What becomes of an image.
+/// The decision about an image.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Verdict {
-    /// It stays as it is.
+    /// The image stays as it is.
     #[default]
     Keep,
-    /// It goes.
+    /// The image is removed.
     Drop,
-    /// These bytes take its place. What its container says of it stays.
+    /// These bytes replace the image. The metadata in its container stays.
     Replace(FileSlice),
 }
 
@@ -50,33 +50,32 @@ impl Verdict {
     }
 }
 
-/// A file with other images.
+/// The result of an edit.
 #[derive(Debug)]
 pub(crate) struct Edited {
-    /// The new file; none where it is the old one.
+    /// The new file; `None` if it equals the old one.
     pub bytes: Option<Rope>,
-    /// What has lost all of its images: registrations, and members of archives. Each with its
-    /// place.
+    /// Registrations and archive members that have lost all of their images, with their locations.
     pub emptied: Vec<String>,
-    /// Whether nothing is left of the file: it was an image, or a container, by itself.
+    /// Whether the whole file is removed: it was a single image or container.
     pub is_gone: bool,
     /// The counts of recompressed containers.
     pub recompressed: Recompressed,
 }
 
-/// Images that cannot be changed where they are.
+/// Images that cannot be changed at their location.
 #[derive(Debug, Clone)]
 pub(crate) struct Fixed {
-    /// The file, and the member that has them.
+    /// The file, with the archive member that contains the images.
     pub place: String,
-    /// The programming models that they are for.
+    /// The programming models of the images.
     pub kinds: Vec<String>,
-    /// Why they cannot be changed: `they are in …`.
+    /// The reason: `they are in …`.
     pub why: String,
 }
 
 impl Fixed {
-    /// Their name in messages: `SYCL images`.
+    /// The images as messages call them: `SYCL images`.
     pub(crate) fn images(&self) -> String {
         let known = |name: &str| {
             OffloadKind::ALL
@@ -109,14 +108,14 @@ impl fmt::Display for Fixed {
 
 impl std::error::Error for Fixed {}
 
-/// Counts of containers that were compressed anew.
+/// Counts of recompressed containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Recompressed {
-    /// How many compressed containers, and compressed entries of fatbinaries, are smaller now.
+    /// Number of compressed containers, and compressed entries of fatbinaries, that became smaller.
     pub smaller: u64,
-    /// How many there are.
+    /// Number of all of them.
     pub all: u64,
-    /// How many of them are LZ4, which is kept.
+    /// Number of those in the LZ4 format, which stay as they are.
     pub lz4: u64,
 }
 
@@ -128,38 +127,39 @@ impl Recompressed {
     }
 }
 
-/// How to compress anew what was compressed.
+/// Settings for recompression.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Levels {
-    /// The level of zstd for containers that are compressed as a whole; none for that of the
-    /// compiler, 3.
+    /// The zstd level of containers that are compressed as a whole; `None` for the compiler's
+    /// default, 3.
     pub level: Option<i32>,
-    /// Which containers are compressed anew although none of their images changes.
+    /// Which containers are recompressed although none of their images changes.
     pub repack: Repack,
-    /// Whether only what becomes smaller is compressed anew.
+    /// Whether data is recompressed only if it becomes smaller.
     pub only_smaller: bool,
-    /// Whether images that are alike are put next to each other in what is compressed as a whole,
-    /// where none of them changes.
+    /// Whether similar images are placed next to each other in containers that are compressed as a
+    /// whole, if none of these images changes.
     pub sort: bool,
 }
 
-/// Which containers are compressed anew that could stay as they are.
+/// The unchanged containers to recompress.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Repack {
     /// None.
     #[default]
     No,
-    /// Those in which there are images for several devices.
+    /// Containers with images for several devices.
     Shared,
     /// All.
     All,
 }
 
-/// The file `piece`, which was opened at `path` and which `report` describes, with `verdicts` for
-/// its images, one for each.
+/// Edits the file `piece`, which was opened at `path` and which `report` describes. `verdicts` has
+/// one element for each image.
 ///
 /// # Errors
-/// The file is damaged, or an image that is to change is where none can be changed; the error says
+/// The file is damaged, or an image that must change is at a location that offld cannot change; the
+/// error states the reason.
 /// why.
 pub(crate) fn edit(
     (path, piece): (&Path, &FileSlice),
@@ -187,19 +187,20 @@ pub(crate) fn edit(
     })
 }
 
-/// What became of something.
+/// The new state of a part of a file.
 enum Outcome {
     Same,
-    /// Nothing is left of it.
+    /// Nothing of the part remains.
     Gone,
     New(Changed),
 }
 
-/// New bytes in the place of old ones.
+/// New bytes that replace old ones.
 #[derive(Default)]
 struct Changed {
     bytes: Rope,
-    /// Where images in it are now, of those to which something may point. What is not here is gone.
+    /// The new positions of images that pointers may refer to. Images without an element are
+    /// removed.
     moved: Vec<Moved>,
 }
 
@@ -212,7 +213,7 @@ impl From<Rope> for Outcome {
     }
 }
 
-/// Where a part of something was, and where it is in what has become of that.
+/// The old and new range of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Moved {
     old: Range<u64>,
@@ -220,7 +221,7 @@ struct Moved {
 }
 
 impl Moved {
-    /// The same in the file, where what it was a part of was at `old` and is at `new`.
+    /// The same ranges in the file, if the outer part was at `old` and is now at `new`.
     fn within(self, old: u64, new: u64) -> Moved {
         Moved {
             old: old + self.old.start..old + self.old.end,

@@ -1,7 +1,7 @@
-//! Placeholders of images in a program become the images. A program that was linked while its
-//! images were still being made has 48 bytes for each of them, by which they are found: no other
-//! bytes are alike. The sections that have placeholders grow behind everything that is loaded, what
-//! points to them is made right, and nothing else of the program changes but its build id.
+//! Replaces placeholders in a program by device images. The host link of such a program ran in
+//! parallel with its device links. Each image has a placeholder of 48 bytes that occurs nowhere
+//! else. The sections with placeholders move to the end of the program and grow, and all pointers
+//! to them are updated. The rest of the program stays the same, except for its build id.
 
 use std::ops::Range;
 
@@ -24,10 +24,11 @@ use crate::sys::threads;
 /// The size of a placeholder in bytes.
 const PLACEHOLDER: u64 = 48;
 
-/// What stands for an image. Its second third stands for what the runtime is given of the image.
+/// A placeholder of an image. Its second third marks the range that registration passes to the
+/// runtime.
 pub(crate) type Placeholder = [u8; PLACEHOLDER as usize];
 
-/// The part of a placeholder that stands for what the runtime is given.
+/// The part of a placeholder that marks the registered range.
 pub(crate) const REGISTERED: Range<u64> = 16..32;
 
 /// The placeholder of the image whose start has this symbol in the program's registration code.
@@ -43,25 +44,25 @@ pub(crate) fn placeholder(symbol: &str) -> Placeholder {
     bytes
 }
 
-/// An image, and where it belongs.
+/// An image, with its placeholder.
 #[derive(Debug, Clone)]
 pub(crate) struct Filling {
-    /// What is there now.
+    /// The bytes that the image replaces.
     pub(crate) placeholder: Placeholder,
-    /// What is to be there: an image in its container.
+    /// The new bytes: an image in its container.
     pub(crate) contents: Rope,
-    /// What the runtime is given of that.
+    /// The range of `contents` that registration passes to the runtime.
     pub(crate) registered: Range<u64>,
     /// The alignment of the contents, in bytes.
     pub(crate) align: u64,
 }
 
-/// The program `file` with images in place of their placeholders. With `new_build_id` its build id
-/// is made anew, of the old one and the images.
+/// The program `file` with images in place of their placeholders. With `new_build_id` it gets a new
+/// build id, a digest of the old one and the images.
 ///
 /// # Errors
-/// The program is damaged or not of a kind that can be changed; a placeholder is not there, or is
-/// not registered; an image cannot be read.
+/// The program is damaged or of an unsupported type; a placeholder is missing or not registered; an
+/// image cannot be read.
 pub(crate) fn fill(
     file: &FileSlice,
     fillings: &[Filling],
@@ -69,7 +70,7 @@ pub(crate) fn fill(
     spool: &mut Spool,
 ) -> Result<Rope> {
     let (mut new, places) = sections(file, fillings)?;
-    // All that points to a placeholder is known: nobody else has seen it.
+    // Every pointer to a placeholder is known, because only offld's registration code refers to it.
     let movable: Vec<usize> = new.iter().map(|section| section.index).collect();
     let placed = pointers::place(file, &mut new, 0, &movable, spool)?;
     let file = placed.piece.as_ref().unwrap_or(file);
@@ -81,7 +82,7 @@ pub(crate) fn fill(
     if let Some(what) = emptied.first() {
         bail!("{what} would lose its images");
     }
-    // Whatever it is that has these pointers, and in whatever form.
+    // Find all other pointers to placeholders, in any data structure.
     let ranges: Vec<Range<u64>> = places
         .iter()
         .map(|start| start + REGISTERED.start..start + REGISTERED.end + 1)
@@ -112,8 +113,7 @@ pub(crate) fn fill(
     )?)
 }
 
-/// The sections with placeholders, with images in their places, and the addresses of the
-/// placeholders.
+/// The sections with placeholders, rebuilt with the images, and the addresses of the placeholders.
 fn sections(file: &FileSlice, fillings: &[Filling]) -> Result<(Vec<NewSection>, Vec<u64>)> {
     let parsed = File::parse(file.bytes())?;
     let mut found = vec![false; fillings.len()];
@@ -169,8 +169,8 @@ fn sections(file: &FileSlice, fillings: &[Filling]) -> Result<(Vec<NewSection>, 
     Ok((new, addresses))
 }
 
-/// That what else is in a section, at these offsets of the file, may move with it: something known
-/// points to it.
+/// Checks that the other data of a section, at these offsets of the file, may move with the images:
+/// a known pointer leads to it.
 fn check_others(file: &FileSlice, others: &[Range<u64>]) -> Result<()> {
     if others.is_empty() {
         return Ok(());
@@ -188,14 +188,14 @@ fn check_others(file: &FileSlice, others: &[Range<u64>]) -> Result<()> {
     }
 }
 
-/// Whether a section of these flags may be one of images: loaded, and neither code nor writable.
+/// Whether a section with these flags may contain images: it is loaded, not code and not writable.
 fn holds_images(flags: elf::SectionFlags) -> bool {
     flags.contains(elf::SHF_ALLOC)
         && !flags.contains(elf::SHF_WRITE)
         && !flags.contains(elf::SHF_EXECINSTR)
 }
 
-/// Where placeholders are in `data`, and which of `fillings` belongs there, in order.
+/// The offsets of placeholders in `data`, each with its index in `fillings`, in ascending order.
 fn places(data: &[u8], fillings: &[Filling]) -> Vec<(u64, usize)> {
     let each = fillings.iter().enumerate();
     let of = |(index, filling): (usize, &Filling)| {
@@ -208,8 +208,8 @@ fn places(data: &[u8], fillings: &[Filling]) -> Vec<(u64, usize)> {
     places
 }
 
-/// The section `piece`, which is aligned to `align`, with images at `places`; and where in it
-/// something else is. That stays as far behind a multiple of the section's alignment as it was.
+/// The section `piece`, which is aligned to `align`, with images at `places`; and the ranges of its
+/// other data. That data keeps its offset modulo the alignment.
 fn with_images(
     piece: &FileSlice,
     places: &[(u64, usize)],
@@ -220,7 +220,7 @@ fn with_images(
     let align = align.max(1);
     let mut keep = |old: Range<u64>, bytes: &mut Rope, moved: &mut Vec<Moved>| {
         let rest = piece.slice(old.start, old.end.saturating_sub(old.start));
-        // Zeros are there for the alignment of what follows.
+        // Zeros only pad the following data to its alignment.
         let Some(rest) = rest.filter(|rest| rest.bytes().iter().any(|byte| *byte != 0)) else {
             return;
         };
@@ -256,7 +256,7 @@ fn with_images(
     (Changed { bytes, moved }, others)
 }
 
-/// The build id of the program with these images.
+/// The patch of the build id, a digest of the old one and the images.
 fn build_id_of(file: &FileSlice, fillings: &[Filling]) -> Result<Option<Patch>> {
     let Some((offset, len)) = build_id_place(file.bytes()) else {
         return Ok(None);

@@ -1,5 +1,6 @@
-//! Files on disk get other images: each is read, decided on, written beside its place, read again,
-//! and put in its place. Either the whole new file is there, or the old one.
+//! Edits images in files on disk: reads each file, asks for verdicts, writes the new file next to
+//! its destination, verifies it, and renames it. The destination has either the whole new file or
+//! the old one.
 
 mod place;
 pub(crate) mod wheel;
@@ -32,89 +33,88 @@ use crate::sys::session::Session;
 use crate::sys::threads;
 pub(crate) use place::{Entry, To, entries, tree};
 
-/// How files end to which the kernel's `sign-file` has added a signature.
+/// The end of files that the kernel's `sign-file` has signed.
 const APPENDED_SIGNATURE: &[u8] = b"~Module signature appended~\n";
-/// Sections in which tools keep a signature of the file.
+/// Sections in which tools store a signature of the file.
 const SIGNATURE_SECTIONS: [&str; 3] = [".signature", ".sig", ".sgn"];
 
-/// How files are changed.
+/// Settings of an edit.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
-    /// Where the new files go.
+    /// The destination of new files.
     pub to: To,
-    /// Whether nothing is written.
+    /// Whether to compute the result without writing it.
     pub dry_run: bool,
-    /// Whether files that are signed, or have several hard links, are changed all the same.
+    /// Whether to change even files that are signed or have several hard links.
     pub force: bool,
-    /// Whether something may lose all of its images.
+    /// Whether a registration or file may lose all of its images.
     pub allow_empty: bool,
-    /// Whether changed programs get another build id.
+    /// Whether changed programs get a new build id.
     pub new_build_id: bool,
-    /// How to compress anew.
+    /// The recompression settings.
     pub levels: Levels,
-    /// Whether the digests of the files are wanted.
+    /// Whether to compute the digests of the files.
     pub digests: bool,
-    /// Whether the report that is decided by has the bytes of the images, those in compressed
-    /// containers, too.
+    /// Whether the images for the verdicts include their bytes, also in compressed containers.
     pub image_bytes: bool,
-    /// Which files and members are changed.
+    /// The files and members to change.
     pub selection: Arc<Selection>,
 }
 
-/// What became of a file.
+/// The result for a file.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Change {
-    /// The file, as it was named or found.
+    /// The file, as given or found.
     pub file: String,
-    /// Where the new one is; none where nothing was written.
+    /// The path of the new file; `None` if none was written.
     pub written: Option<String>,
-    /// Whether the new file is another one.
+    /// Whether the new file differs from the old one.
     pub changed: bool,
-    /// Its size before, in bytes.
+    /// Old size, in bytes.
     pub before: u64,
-    /// Its size now.
+    /// New size, in bytes.
     pub after: u64,
-    /// Its SHA-256 before, where digests are wanted.
+    /// SHA-256 of the old file, if digests are requested.
     pub sha256_before: Option<String>,
-    /// Its SHA-256 now; none for a dry run that would give it a new build id.
+    /// SHA-256 of the new file; `None` for a dry run that would give it a new build id.
     pub sha256_after: Option<String>,
     /// Its images.
     pub images: Vec<ImageChange>,
-    /// What has lost all of its images.
+    /// Registrations and members that have lost all of their images.
     pub emptied: Vec<String>,
-    /// Whether the file is removed, or left out of the new folder: every image that it was made of
-    /// is dropped.
+    /// Whether the file is removed, or left out of the new directory, because all of its images are
+    /// dropped and it has no other contents.
     pub removed: bool,
-    /// The members of a zip file that are removed in the same way.
+    /// The members of a zip file that are removed for the same reason.
     pub removed_members: Vec<String>,
     /// The counts of recompressed containers, for `recompress`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recompressed: Option<Recompressed>,
-    /// Why it is as it was.
+    /// The reason why the file is unchanged, if that is an error.
     pub error: Option<String>,
-    /// The images that cannot be changed, if that is why.
+    /// The images that cannot be changed, if they are the reason.
     #[serde(skip)]
     pub fixed: Option<Fixed>,
 }
 
-/// What became of an image.
+/// The result for an image.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ImageChange {
     /// Its number in the file.
     pub index: usize,
-    /// The programming models it is for.
+    /// Its programming models.
     pub kinds: Vec<String>,
-    /// The triple of its device.
+    /// Its triple.
     pub triple: String,
-    /// The processor.
+    /// Its architecture.
     pub target: String,
-    /// The members of archives that it is in.
+    /// The archive members that contain it.
     pub members: Vec<String>,
     /// Its size, in bytes.
     pub size: u64,
     /// `keep`, `drop` or `replace`.
     pub fate: &'static str,
-    /// Whether it is in plain data, where it stays.
+    /// Whether it is in a data section, in which offld changes no images.
     pub in_data: bool,
 }
 
@@ -124,15 +124,15 @@ impl ImageChange {
     }
 }
 
-/// Says what becomes of each of the images of the file at this path. They are numbered as `inspect`
-/// numbers them, those of a zip file through all of its members.
+/// Returns the verdicts for the images of the file at this path. The numbers of the images are
+/// those of `inspect`; in a zip file they continue across its members.
 pub(crate) type Decide<'d> = dyn Fn(&Path, &[Image]) -> Result<Vec<Verdict>> + Sync + 'd;
 
-/// Changes the files, each by itself: what is wrong with one is in its result, and the others are
-/// changed. Folders stand for the files below them.
+/// Edits files. An error in one file is in its result, and the other files are still changed. For a
+/// directory, edits all files below it.
 ///
 /// # Errors
-/// The places of the new files cannot be, or a signal.
+/// The destinations are invalid, or a signal arrives.
 pub(crate) fn change(
     files: &[PathBuf],
     options: &Options,
@@ -168,7 +168,7 @@ pub(crate) fn change(
         threads::in_parallel(|| subjects.par_iter().filter_map(each).collect());
     drop(meter);
     session.signals.check()?;
-    // Whether a file may go is known when the others have been seen.
+    // Whether a file may be removed depends on the images of all other files.
     let any_stays = changes.iter().any(|(_, change)| change.keeps_images());
     let removed = |(subject, change): (&place::Subject, Change)| match change.removed {
         true => match remove(subject, any_stays, options) {
@@ -180,12 +180,12 @@ pub(crate) fn change(
     Ok(changes.into_iter().map(removed).collect())
 }
 
-/// Removes a file of which nothing is left, in its new place. A file among others in a folder may
-/// go as long as images stay in these.
+/// Removes the destination of a file that has no contents left. A file from a directory may be
+/// removed if other files of the directory keep images.
 ///
 /// # Errors
-/// It was named, or is the last one with images, and nobody said that it may go; it cannot be
-/// removed.
+/// The file was given by name or is the last one with images, and `allow_empty` is not set; or it
+/// cannot be removed.
 fn remove(subject: &place::Subject, any_stays: bool, options: &Options) -> Result<()> {
     let path = subject.path.display();
     if !options.allow_empty && (subject.named || !any_stays) {
@@ -209,7 +209,7 @@ fn remove(subject: &place::Subject, any_stays: bool, options: &Options) -> Resul
 }
 
 impl Change {
-    /// Whether images for devices stay in the file.
+    /// Whether device images stay in the file.
     fn keeps_images(&self) -> bool {
         self.error.is_none()
             && self
@@ -238,7 +238,7 @@ impl Change {
     }
 }
 
-/// Changes one file. None where it was found in a folder and there is nothing in it.
+/// Edits one file. Returns `None` for a file from a directory that has no images.
 fn one(
     subject: &place::Subject,
     options: &Options,
@@ -285,7 +285,7 @@ fn one(
             "{first}: removing these images would leave {what} empty; pass --allow-empty to allow that"
         );
     }
-    // Members and containers that did not become smaller may still be laid out anew.
+    // Members and containers that did not become smaller may still have a new layout.
     let bytes = bytes.filter(|bytes| !options.levels.only_smaller || bytes.size() < piece.size());
     if let (None, Some(recompressed)) = (&bytes, &mut change.recompressed) {
         recompressed.smaller = 0;
@@ -323,7 +323,7 @@ fn one(
     Ok(Some(change))
 }
 
-/// The new bytes of a file that is no wheel; none where they are the old ones.
+/// The new bytes of a file that is not a zip file; `None` if nothing changes.
 fn edited(
     path: &Path,
     piece: &FileSlice,
@@ -344,7 +344,7 @@ fn edited(
     carried_out((path, piece), &report, &verdicts, options, change, spool)
 }
 
-/// What is in a file that is no wheel, for who decides on its images.
+/// Inspects a file that is not a zip file, as input for its verdicts.
 fn looked_into(
     path: &Path,
     piece: &FileSlice,
@@ -362,7 +362,7 @@ fn looked_into(
     Reader::new(reading, session).opened(path, piece.clone())
 }
 
-/// What becomes of each of these images.
+/// The verdicts for these images.
 fn decided(path: &Path, images: &[Image], decide: &Decide<'_>) -> Result<Vec<Verdict>> {
     let verdicts = decide(path, images)?;
     if verdicts.len() != images.len() {
@@ -376,8 +376,8 @@ fn decided(path: &Path, images: &[Image], decide: &Decide<'_>) -> Result<Vec<Ver
     Ok(verdicts)
 }
 
-/// The new bytes of the file `piece` that `report` describes, with `verdicts` for its images; none
-/// where they are the old ones.
+/// Applies `verdicts` to the file `piece`, which `report` describes. Returns the new bytes, or
+/// `None` if nothing changes.
 fn carried_out(
     (path, piece): (&Path, &FileSlice),
     report: &FileReport,
@@ -427,7 +427,7 @@ fn of_image(image: &Image, verdict: &Verdict) -> ImageChange {
     }
 }
 
-/// Writes the new file, where it is another one or belongs to another place.
+/// Writes the new file if its contents or its path differ from the old ones.
 fn write(
     subject: &place::Subject,
     piece: &FileSlice,
@@ -468,10 +468,10 @@ fn write(
     Ok(())
 }
 
-/// Gives what is written to `output` what the system keeps of the file at `from` beside its bytes.
+/// Copies the attributes of the file at `from`, such as mode and extended attributes, to `output`.
 ///
 /// # Errors
-/// It cannot be read, or the new file cannot have it.
+/// The old file cannot be read, or the new file does not support an attribute.
 pub(crate) fn keep_attributes(from: &Path, output: &Output) -> Result<()> {
     let subject = place::Subject {
         path: from.to_owned(),
@@ -483,11 +483,11 @@ pub(crate) fn keep_attributes(from: &Path, output: &Output) -> Result<()> {
         .with_context(|| from.display().to_string())
 }
 
-/// Makes `bytes` the file at `place`, whole or not at all, with the attributes of the file at
-/// `from`. A file, a program that runs or a symlink at `place` is replaced.
+/// Writes `bytes` to `place` atomically, with the attributes of the file at `from`. Replaces a
+/// file, a running program or a symlink at `place`.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub(crate) fn replace_with_attributes(
     from: &Path,
     bytes: &Rope,
@@ -504,11 +504,10 @@ pub(crate) fn replace_with_attributes(
     outputs.commit()
 }
 
-/// Writes `bytes` to `place`, whole or not at all, with the attributes of the file at `from`. `-`
-/// is stdout.
+/// Writes `bytes` to `place` atomically, with the attributes of the file at `from`. `-` is stdout.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub(crate) fn copy_with_attributes(
     from: &Path,
     bytes: &Rope,
@@ -518,10 +517,10 @@ pub(crate) fn copy_with_attributes(
     copy_checked(from, bytes, place, session, &|_| Ok(()))
 }
 
-/// The same, of what `check` finds right once it is written.
+/// Like [`copy_with_attributes`], and runs `check` on the written file before the rename.
 ///
 /// # Errors
-/// It cannot be written, or what `check` says is wrong with it; then it is not in its place.
+/// The file cannot be written, or `check` fails; then nothing is at `place`.
 pub(crate) fn copy_checked(
     from: &Path,
     bytes: &Rope,
@@ -532,10 +531,11 @@ pub(crate) fn copy_checked(
     write_checked(from, bytes, place, session, (&|| Ok(()), check))
 }
 
-/// The same, where `beside` finds out at the same time whether it may be put in its place.
+/// Like [`copy_with_attributes`], and runs `beside` in parallel, which must succeed before the
+/// rename.
 ///
 /// # Errors
-/// It cannot be written, or `beside` says what is wrong; then it is not in its place.
+/// The file cannot be written, or `beside` fails; then nothing is at `place`.
 pub(crate) fn copy_while(
     from: &Path,
     bytes: &Rope,
@@ -546,7 +546,7 @@ pub(crate) fn copy_while(
     write_checked(from, bytes, place, session, (beside, &|_| Ok(())))
 }
 
-/// What is looked at while a file is written, and when it is.
+/// The check that runs while a file is written, and the one that runs after that.
 type Checks<'c> = (
     &'c (dyn Fn() -> Result<()> + Sync),
     &'c dyn Fn(&FileSlice) -> Result<()>,
@@ -573,11 +573,11 @@ fn write_checked(
     outputs.commit()
 }
 
-/// That the file at `path` is not signed: with other bytes the signature is wrong, and what checks
-/// it refuses the file.
+/// Checks that the file at `path` is not signed. A change would invalidate the signature, and
+/// programs that verify it would refuse the file.
 ///
 /// # Errors
-/// It is; the error says by what.
+/// The file is signed; the error names the signature.
 fn check_unsigned(path: &Path, piece: &FileSlice) -> Result<()> {
     let by = if piece.bytes().ends_with(APPENDED_SIGNATURE) {
         Some("with a signature at its end".to_owned())
@@ -611,8 +611,8 @@ fn signing_section(data: &[u8]) -> Option<String> {
     })
 }
 
-/// Gives the file that has been written to `output` a new build id, where it has one: the start of
-/// the SHA-256 of the file with the old one in it, of the same length.
+/// Gives the file in `output` a new build id, if it has one: the first bytes of the SHA-256 of the
+/// file with the old build id. The length stays the same.
 ///
 /// # Errors
 /// The file cannot be read or written.
@@ -636,7 +636,7 @@ fn renew_build_id(output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Where the build id of the ELF file `data` is, and how long it is.
+/// Offset and length of the build id in the ELF file `data`.
 pub(in crate::edit) fn build_id_place(data: &[u8]) -> Option<(u64, usize)> {
     let of = |id: &[u8]| {
         (

@@ -1,5 +1,6 @@
-//! Pointers of a finished program to its images and containers, which have moved: OpenMP's rows and
-//! their number, and the structs through which CUDA and HIP are given a container.
+//! Updates the pointers of a finished program after its images and containers have moved: the table
+//! rows of OpenMP and SYCL descriptors with their count, and the structs that pass a container to
+//! CUDA or HIP.
 
 use anyhow::{Context, Result, bail};
 use object::{File, Object, ObjectSection, ObjectSymbol, SectionFlags, SectionIndex, SymbolKind};
@@ -11,16 +12,16 @@ use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::resize::{NO_ROOM, Patch, Replacement, addresses_with, with_front_page};
 use crate::registration::read::{Bounds, Descriptor, ImageRow, Registered, Slot, SyclDescriptor};
 
-/// Which pointer of a row of SYCL's is the start of the image; the next one is its end.
+/// The pointer of a SYCL row that holds the start of the image; the next one holds its end.
 const FIRST_BOUND: usize = 3;
 
 /// A section with new contents.
 pub(super) struct NewSection {
     /// Its index in the section table.
     pub(super) index: usize,
-    /// Where it is in the old file.
+    /// Its offset in the old file.
     pub(super) offset: u64,
-    /// Its size there.
+    /// Its size in the old file.
     pub(super) size: u64,
     /// Its address in the new file.
     pub(super) address: u64,
@@ -28,7 +29,7 @@ pub(super) struct NewSection {
 }
 
 impl NewSection {
-    /// The section `old` with new contents; [`place`] gives it its address.
+    /// The section `old` with new contents; [`place`] sets its address.
     pub(super) fn of(old: &DeviceSection, changed: Changed) -> NewSection {
         NewSection {
             index: old.index,
@@ -49,7 +50,7 @@ impl From<NewSection> for Replacement {
     }
 }
 
-/// Where something is that a pointer stood for.
+/// The new address of a pointer's target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NewAddress {
     /// At this address.
@@ -57,11 +58,11 @@ enum NewAddress {
     Gone,
 }
 
-/// The changes of bytes by which what registers images points to where they are now. `emptied` is
-/// told of registrations that have lost all of their images.
+/// The patches that update the pointers of all registrations in the program `data` after images
+/// moved. Calls `emptied` for registrations that have lost all of their images.
 ///
 /// # Errors
-/// A pointer has no place where its value is kept, or something needed is gone.
+/// The value of a pointer is stored at an unknown offset, or a registered container is removed.
 pub(super) fn patches(
     data: &[u8],
     registered: &Registered,
@@ -99,12 +100,12 @@ pub(super) fn patches(
     Ok(writer.patches)
 }
 
-/// The changes of bytes by which `pointers`, each with the address that it stands for in the
-/// program `data`, stand for where that is in `sections` now. `is_end` tells of an address whether
-/// it is that of what ends there.
+/// The patches that update `pointers`, each with the address of its target in the program `data`,
+/// after the contents of `sections` moved. `is_end` returns true if the address is one past the end
+/// of an object.
 ///
 /// # Errors
-/// A pointer has no place where its value is kept, or what it points to is gone.
+/// The value of a pointer is stored at an unknown offset, or its target is removed.
 pub(super) fn moved(
     data: &[u8],
     pointers: &[(Slot, u64)],
@@ -135,13 +136,13 @@ pub(super) fn moved(
     Ok(writer.patches)
 }
 
-/// The symbols of a section: what moved in it keeps its name. Those of what is gone name no bytes
-/// any more.
+/// Updates the symbols of a section: a symbol follows its target. Symbols of removed data get the
+/// size zero.
 fn symbols(file: &File<'_>, section: &NewSection, writer: &mut Writer<'_>) -> Result<()> {
     let old = file
         .section_by_index(SectionIndex(section.index))?
         .address();
-    // Where value and size are in a symbol of 64 bits, and of 32.
+    // Offsets of value and size in a symbol, for 64 and 32 bits.
     let (record, value_at, size_at) = if file.is_64() {
         (24, 8, 16)
     } else {
@@ -176,7 +177,7 @@ fn symbols(file: &File<'_>, section: &NewSection, writer: &mut Writer<'_>) -> Re
     Ok(())
 }
 
-/// The rows of OpenMP's descriptor: those of images that stay move to the front.
+/// Updates the rows of an OpenMP descriptor: rows of remaining images move to the front.
 fn rows(
     descriptor: &Descriptor,
     places: &Places<'_>,
@@ -196,13 +197,13 @@ fn rows(
     if kept.is_empty() {
         emptied(format!("OpenMP's descriptor at {:#x}", descriptor.offset));
     }
-    // Rows that nobody reads any more hold no image: both ends are one address.
+    // Unused rows have no image: both bounds are the same address.
     let nothing = places.sections.first().map_or(0, |section| section.address);
     write_rows(descriptor, &kept, nothing, writer)
 }
 
-/// Writes the bounds `ends` into the rows of a descriptor's table, and `nothing` into those that
-/// are left, and how many there are.
+/// Writes the bounds `ends` into the rows of a descriptor's table, `nothing` into the unused rows,
+/// and the number of used rows.
 fn write_rows(
     descriptor: &Descriptor,
     ends: &[[u64; 2]],
@@ -217,8 +218,8 @@ fn write_rows(
     Ok(())
 }
 
-/// The rows of SYCL's descriptor: those of images that stay move to the front, with all that they
-/// point to.
+/// Updates the rows of a SYCL descriptor: rows of remaining images move to the front, with all of
+/// their pointers.
 fn sycl_rows(
     descriptor: &SyclDescriptor,
     places: &Places<'_>,
@@ -272,16 +273,16 @@ fn sycl_rows(
     Ok(())
 }
 
-/// How many rows the table of a descriptor has room for.
+/// The capacity of a descriptor's table, in rows.
 pub(super) fn room(descriptor: &Descriptor) -> usize {
     descriptor.images.len() + descriptor.spare.len()
 }
 
-/// The changes of bytes by which the table of `descriptor`, of the program `data`, has rows for the
-/// images with these bounds in memory, and no others. It must have [`room`] for them.
+/// The patches that fill the table of `descriptor`, in the program `data`, with rows for the images
+/// at these memory ranges, and no others. The table must have the capacity ([`room`]).
 ///
 /// # Errors
-/// A pointer has no place where its value is kept.
+/// The value of a pointer is stored at an unknown offset.
 pub(super) fn table(data: &[u8], descriptor: &Descriptor, ends: &[[u64; 2]]) -> Result<Vec<Patch>> {
     let mut writer = Writer::new(data, &File::parse(data)?);
     let nothing = ends.first().map_or(0, |ends| ends[0]);
@@ -289,11 +290,11 @@ pub(super) fn table(data: &[u8], descriptor: &Descriptor, ends: &[[u64; 2]]) -> 
     Ok(writer.patches)
 }
 
-/// The changes of bytes by which `descriptor`, of the program `data`, has its table at the address
-/// `table`, and the words of that table: rows for the images with these bounds in memory.
+/// The patches that move the table of `descriptor`, in the program `data`, to the address `table`;
+/// and the words of the new table, with rows for the images at these memory ranges.
 ///
 /// # Errors
-/// A pointer has no place where its value is kept, or the table of entries is in no section.
+/// The value of a pointer is stored at an unknown offset, or the entry table is in no section.
 pub(super) fn new_table(
     data: &[u8],
     descriptor: &Descriptor,
@@ -302,7 +303,7 @@ pub(super) fn new_table(
 ) -> Result<(Vec<Patch>, Vec<u64>)> {
     let file = File::parse(data)?;
     let mut writer = Writer::new(data, &file);
-    // Nobody reads the old rows any more.
+    // The old rows are unused now.
     write_rows(
         descriptor,
         &[],
@@ -336,15 +337,15 @@ pub(super) fn new_table(
     ))
 }
 
-/// Where everything is now.
+/// The new locations of all data.
 struct Places<'a> {
     file: &'a File<'a>,
     sections: &'a [NewSection],
 }
 
 impl Places<'_> {
-    /// The bounds of the image from `start` to `end`, which the row at the offset `row` names; none
-    /// where it is gone.
+    /// The new bounds of the image from `start` to `end`, which the row at the offset `row`
+    /// registers; `None` if the image is removed.
     fn ends(&self, row: u64, start: u64, end: u64) -> Result<Option<[u64; 2]>> {
         match (self.now(start, false)?, self.now(end, true)?) {
             (NewAddress::At(start), NewAddress::At(end)) => Ok(Some([start, end])),
@@ -353,7 +354,8 @@ impl Places<'_> {
         }
     }
 
-    /// Where the byte is that was at `offset` of the file, or what ends there.
+    /// The new address of the byte at `offset` of the file; or, for `is_end`, of the end of the
+    /// data before `offset`.
     fn now(&self, offset: u64, is_end: bool) -> Result<NewAddress> {
         let of = |section: &&NewSection| {
             let within = offset.wrapping_sub(section.offset);
@@ -370,8 +372,8 @@ impl Places<'_> {
         }
     }
 
-    /// The address of the byte at `offset` of the file, or of what ends there, in a section that
-    /// has not changed.
+    /// The address of the byte at `offset` of the file in an unchanged section; or, for `is_end`,
+    /// of the end of the data before `offset`.
     fn address(&self, offset: u64, is_end: bool) -> Result<u64> {
         let back = u64::from(is_end);
         let byte = offset.checked_sub(back).context("a pointer to nothing")?;
@@ -390,8 +392,8 @@ impl Places<'_> {
     }
 }
 
-/// Where the byte is that was `within` bytes into a section, or what ended there. The innermost
-/// thing that moved as a whole says it.
+/// The new address of the byte at the offset `within` of a section; or, for `is_end`, of the end of
+/// the data before that offset. The innermost moved range that contains the byte decides.
 fn now_in(section: &NewSection, within: u64, is_end: bool) -> NewAddress {
     let holds = |moved: &&Moved| {
         let old = &moved.old;
@@ -422,8 +424,8 @@ fn now_in(section: &NewSection, within: u64, is_end: bool) -> NewAddress {
     NewAddress::At(section.address.wrapping_add(at))
 }
 
-/// The size of what had `size` bytes from `within` on: where that has become something of another
-/// size, the size of this.
+/// The new size of the `size` bytes at the offset `within`. It differs from `size` if exactly this
+/// range was replaced by contents of another size.
 fn size_now(section: &NewSection, within: u64, size: u64) -> u64 {
     let end = within.saturating_add(size);
     match section
@@ -437,22 +439,22 @@ fn size_now(section: &NewSection, within: u64, size: u64) -> u64 {
     }
 }
 
-/// Where the new contents of a program will be.
+/// The layout of a program with new contents.
 pub(super) struct Placed {
-    /// The program with a page in front; none where it needs none.
+    /// The program with an additional page at its start; `None` if it needs no page.
     pub(super) piece: Option<FileSlice>,
-    /// Where the array of pointers will be in memory.
+    /// The memory address of the pointer array.
     pub(super) array: u64,
 }
 
-/// Gives the sections `new` of the program `piece` their addresses, beside an array of so many
-/// `pointers`. Where there is no room for the segments that are needed, the program gets a page in
-/// front: then all offsets are those in [`Placed::piece`], those of `new` included, and what the
-/// program registers must be read of that. The sections with the indices `movable` may begin at a
-/// later address.
+/// Assigns addresses to the sections `new` of the program `piece`, together with an array of
+/// `pointers` pointers. If the program has no room for the additional program headers, it gets a
+/// page at its start. Then all offsets, including those of `new`, refer to [`Placed::piece`], and
+/// the caller must read the registrations again from that file. The sections with the indices
+/// `movable` may begin at a later address.
 ///
 /// # Errors
-/// As [`addresses_with`] has them.
+/// As for [`addresses_with`].
 pub(super) fn place(
     piece: &FileSlice,
     new: &mut [NewSection],
@@ -484,7 +486,7 @@ pub(super) fn place(
     })
 }
 
-/// Gathers changes of a file.
+/// Collects patches of a file.
 struct Writer<'d> {
     data: &'d [u8],
     class: Class,
@@ -515,7 +517,7 @@ impl<'d> Writer<'d> {
         });
     }
 
-    /// Copies bytes from one place to another.
+    /// Copies bytes from one offset to another.
     fn copy(&mut self, from: u64, to: u64, size: usize) -> Result<()> {
         let bytes = usize::try_from(from)
             .ok()
@@ -527,9 +529,9 @@ impl<'d> Writer<'d> {
         Ok(())
     }
 
-    /// Lets a pointer stand for `address`, to which what it points to has moved. A symbol moves
-    /// with what it names (see [`symbols`]), and so does a pointer that the dynamic loader takes
-    /// from it.
+    /// Sets a pointer to `address`, the new address of its target. Pointers that the dynamic loader
+    /// computes from a symbol need no patch, because the symbol follows its target (see
+    /// [`symbols`]).
     fn follow(&mut self, slot: &Slot, address: u64) -> Result<()> {
         if slot.by_symbol {
             Ok(())
@@ -538,8 +540,8 @@ impl<'d> Writer<'d> {
         }
     }
 
-    /// Lets a pointer stand for `address`: where its value is kept, and in its own place, if
-    /// linkers have written it there as well.
+    /// Sets a pointer to `address`: where its value is stored, such as in a relocation, and at the
+    /// pointer itself if the linker has written the value there as well.
     fn pointer(&mut self, slot: &Slot, address: u64) -> Result<()> {
         let value = slot.value.with_context(|| {
             format!("the value of the pointer at {:#x} is unknown", slot.offset)
@@ -562,13 +564,13 @@ impl<'d> Writer<'d> {
         Ok(())
     }
 
-    /// Lets the pointers of a row stand for the bounds `ends`.
+    /// Sets the pointers of a row to the bounds `ends`.
     fn row(&mut self, row: &ImageRow, ends: [u64; 2]) -> Result<()> {
         let mut each = row.pointers.iter().zip(ends);
         each.try_for_each(|(slot, address)| self.pointer(slot, address))
     }
 
-    /// Puts a word at an offset, unless it is there.
+    /// Writes a word at an offset, unless it has that value already.
     fn word(&mut self, offset: u64, value: u64) -> Result<()> {
         if self.word_at(offset) != Some(value) {
             let bytes = self.word_bytes(value)?;

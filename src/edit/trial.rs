@@ -1,5 +1,4 @@
-//! An edit of a file with a look at what has come out: for the fuzz target of the engine, and for
-//! tests.
+//! Edits a file and checks the result, for the engine's fuzz target and for tests.
 
 use std::path::Path;
 
@@ -13,15 +12,15 @@ use crate::io::rope::Rope;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
 
-/// What takes the places of images that get other contents.
+/// The bytes that replace images.
 const OTHER: &[u8; 8] = b"REPLACED";
 
-/// Changes the file at `path`: `fates` has a byte for each image, and is gone through again where
-/// there are more images. It says whether the image stays, goes, or gets other contents. None if
-/// the file is damaged or cannot be changed so.
+/// Edits the file at `path`. `fates` has a byte for each image and repeats if there are more
+/// images: modulo 4, 1 removes the image, 2 replaces it, and other values keep it. Returns the size
+/// of the new file; `None` if the file is damaged or does not support the edit.
 ///
 /// # Errors
-/// The new file has other images than it should have, or is damaged: a fault of this library.
+/// The new file is damaged or has unexpected images: a bug in this library.
 pub fn trial(path: &Path, fates: &[u8]) -> Result<Option<u64>> {
     let session = Session::new(
         Shell::from_write("offld", Box::new(std::io::sink())).into(),
@@ -63,8 +62,8 @@ pub fn trial(path: &Path, fates: &[u8]) -> Result<Option<u64>> {
     let bytes = edited.bytes.unwrap_or_else(|| Rope::from(piece.clone()));
     let (size, other) = (bytes.size(), digest(&FileSlice::owned(OTHER.to_vec()))?);
     let piece = bytes.into_piece(&mut spool)?;
-    // A file that is an image itself becomes the other contents, which are no image that a reader
-    // finds.
+    // If the file itself is an image, the new file consists of the replacement bytes, in which a
+    // reader finds no image.
     if let ([image, ..], [Verdict::Replace(_), ..]) = (&old.images[..], &verdicts[..])
         && image.path.is_empty()
     {
@@ -102,8 +101,8 @@ fn digest(piece: &FileSlice) -> Result<String> {
     Ok(crate::contents::bytes_of::sha256(piece)?)
 }
 
-/// The digests of the images that are to be in the new file. An image in another one shares its
-/// fate.
+/// The digests of the images that the new file must contain. An embedded image shares the verdict
+/// of the image around it.
 fn expected(images: &[Image], verdicts: &[Verdict], other: &str) -> Result<Vec<String>> {
     let mut all = Vec::new();
     let mut outer: Option<(&Image, &Verdict)> = None;
@@ -128,7 +127,7 @@ fn expected(images: &[Image], verdicts: &[Verdict], other: &str) -> Result<Vec<S
 mod tests {
     use super::*;
 
-    /// The files that the fuzz targets have found to be worth keeping, with every fate.
+    /// The corpus of the fuzz targets, with every verdict.
     #[test]
     fn what_fuzzing_has_found() -> Result<()> {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
@@ -142,8 +141,8 @@ mod tests {
             for seed in std::fs::read_dir(target?.path())? {
                 let seed = seed?.path();
                 let bytes = std::fs::read(&seed)?;
-                // Some begin with one or eight bytes that are for the target, or with a command
-                // line.
+                // The seeds of some targets begin with one or eight bytes of parameters, or with a
+                // command line.
                 let line = bytes
                     .iter()
                     .position(|byte| *byte == 0xff)

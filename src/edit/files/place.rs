@@ -1,4 +1,4 @@
-//! Where the new files go: in the places of the old ones, to one that is named, or below a folder.
+//! Destinations of new files: in place of the old ones, at a given path, or below a directory.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -15,31 +15,32 @@ use crate::io::outputs::Output;
 use crate::sys::attributes;
 use crate::sys::session::Session;
 
-/// Where the new files go.
+/// The destination of new files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum To {
-    /// Where the old ones are.
+    /// The paths of the old files.
     InPlace,
-    /// To this path, for one file. `-` is stdout.
+    /// This path, for a single file. `-` is stdout.
     File(PathBuf),
-    /// Below this folder, under their names. Of folders everything that is in them, changed or not.
+    /// Below this directory, with the old names. Directories are copied with all files, changed or
+    /// not.
     Folder(PathBuf),
 }
 
-/// A file to be changed.
+/// A file to be edited.
 pub(super) struct Subject {
     pub(super) path: PathBuf,
-    /// Where the new one goes, if that is another place.
+    /// The path of the new file, if it differs.
     pub(super) to: Option<PathBuf>,
-    /// Whether it was named; else it was found in a folder.
+    /// Whether the file was given by name; otherwise it was found in a directory.
     pub(super) named: bool,
 }
 
 impl Subject {
-    /// That a file which is to be replaced has one name only.
+    /// Checks that a file to be replaced has only one hard link.
     ///
     /// # Errors
-    /// It has several, and the others would stay what they are.
+    /// It has several; the others would keep the old contents.
     pub(super) fn check_links(&self) -> Result<()> {
         let links = fs::metadata(&self.path).map_or(1, |meta| meta.nlink());
         if self.to.is_none() && links > 1 {
@@ -51,7 +52,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Gives the new file the attributes of the old one.
+    /// Copies the attributes of the old file to the new one.
     pub(super) fn keep_attributes(&self, output: &Output) -> Result<()> {
         if self.path == Path::new("-") || self.to.as_deref() == Some(Path::new("-")) {
             return Ok(());
@@ -64,12 +65,12 @@ impl Subject {
     }
 }
 
-/// The SHA-256 of what has been written to `output`.
+/// The SHA-256 of the bytes written to `output`.
 pub(super) fn digest(output: &Output) -> Result<String> {
     Ok(sha256(&written(output)?)?)
 }
 
-/// What has been written to `output`.
+/// The bytes written to `output`.
 pub(super) fn written(output: &Output) -> Result<FileSlice> {
     Ok(FileSlice::try_open(&PathBuf::from(format!(
         "/proc/self/fd/{}",
@@ -77,8 +78,7 @@ pub(super) fn written(output: &Output) -> Result<FileSlice> {
     )))?)
 }
 
-/// The files that are meant. For a folder of new files, the folders in it are made and links and
-/// other files are copied.
+/// The files to edit. For a destination directory, creates its subdirectories and copies symlinks.
 pub(super) fn subjects(
     files: &[PathBuf],
     options: &Options,
@@ -152,7 +152,7 @@ fn in_place(files: &[PathBuf], session: &Session) -> Result<Vec<Subject>> {
         .collect())
 }
 
-/// That no two files go to one place.
+/// Checks that no two files have the same destination.
 fn check_once(subjects: &[Subject]) -> Result<()> {
     let mut places = std::collections::HashMap::new();
     for subject in subjects {
@@ -167,22 +167,22 @@ fn check_once(subjects: &[Subject]) -> Result<()> {
     Ok(())
 }
 
-/// Something in a folder.
+/// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// A folder.
+    /// A directory.
     Folder,
     /// A regular file.
     File,
-    /// A symbolic link, and where it leads.
+    /// A symlink, with its target.
     Link(PathBuf),
 }
 
-/// Everything below the folder `from`, each with its path below it, in the order of the names: a
-/// folder, and then what is in it. Sockets, pipes and devices are left out.
+/// All entries below the directory `from`, with their relative paths, sorted by name; a directory
+/// precedes its entries. Sockets, pipes and devices are left out.
 ///
 /// # Errors
-/// A folder or link cannot be read.
+/// A directory or symlink cannot be read.
 pub(crate) fn entries(from: &Path) -> Result<Vec<(PathBuf, Entry)>> {
     let mut found = Vec::new();
     entries_below(from, Path::new(""), &mut found)?;
@@ -214,12 +214,12 @@ fn entries_below(from: &Path, within: &Path, found: &mut Vec<(PathBuf, Entry)>) 
     Ok(())
 }
 
-/// Lists the files below the folder `from`, in the order of their names, each with its place below
-/// `to`. With `make`, the folders are made there with the modes of the old ones, and links are
-/// links again.
+/// Lists the files below the directory `from`, sorted by name, each with its destination below
+/// `to`. With `make`, creates the directories there with the modes of the old ones, and the
+/// symlinks.
 ///
 /// # Errors
-/// A folder cannot be read, or its place not be made.
+/// A directory cannot be read, or its destination cannot be created.
 pub(crate) fn tree(
     from: &Path,
     to: &Path,

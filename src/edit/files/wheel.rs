@@ -1,5 +1,6 @@
-//! Zip files, Python wheels above all: members with device code are changed each by itself, the
-//! wheel's `RECORD` gets their new digests and sizes, and every other byte stays.
+//! Edits device code in zip files, in particular Python wheels: each member with device code is
+//! edited separately, the wheel's `RECORD` gets the new digests and sizes, and all other bytes stay
+//! the same.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -24,7 +25,7 @@ use crate::io::rope::Rope;
 use crate::sys::progress::Reached;
 use crate::sys::session::Session;
 
-/// The level at which members are deflated: that of Python's own packers.
+/// The deflate level of members, which is that of Python's packaging tools.
 pub(crate) const LEVEL: u32 = 6;
 const STORED: u16 = 0;
 const DEFLATE: u16 = 8;
@@ -42,22 +43,22 @@ struct Packed {
     sha256: [u8; 32],
 }
 
-/// What became of a member.
+/// The result for a member.
 #[derive(Default)]
 struct Done {
     images: Vec<ImageChange>,
     emptied: Vec<String>,
     recompressed: Recompressed,
     packed: Option<Packed>,
-    /// The member's name and the place of its header, if nothing is left of it.
+    /// The member's name and the offset of its header, if the member is removed.
     gone: Option<(Vec<u8>, u64)>,
 }
 
-/// The zip file `piece` with what `decide` says of the images of its members; none where nothing
-/// changes. What became of the images is added to `change`.
+/// Edits the members of the zip file `piece` by the verdicts of `decide`, and adds the results to
+/// `change`. Returns `None` if nothing changes.
 ///
 /// # Errors
-/// The zip file or a member is damaged, or cannot be changed; a wheel is signed.
+/// The zip file or a member is damaged or does not support the edit; or the wheel is signed.
 pub(super) fn edit(
     (path, piece): (&Path, &FileSlice),
     options: &Options,
@@ -153,11 +154,11 @@ pub(super) fn edit(
     )?))
 }
 
-/// The zip file `piece` in which members have other contents, by their names. A wheel's `RECORD`
-/// has their digests.
+/// The zip file `piece` with new contents for the members named in `new`. A wheel's `RECORD` gets
+/// their digests.
 ///
 /// # Errors
-/// The zip file is damaged, a wheel is signed, or a temporary file cannot be written.
+/// The zip file is damaged, the wheel is signed, or a temporary file cannot be written.
 pub(crate) fn with_contents(
     path: &Path,
     piece: &FileSlice,
@@ -181,10 +182,10 @@ pub(crate) fn with_contents(
     put_together((path, piece), &members, all, &HashMap::new(), session)
 }
 
-/// The zip file `piece`, which is at `path`.
+/// Reads the directory of the zip file `piece`, which is at `path`.
 ///
 /// # Errors
-/// It is damaged.
+/// The zip file is damaged.
 pub(crate) fn opened<'p>(path: &Path, piece: &'p FileSlice) -> Result<ZipFile<'p>> {
     ZipFile::read(piece.bytes()).map_err(|fault| anyhow!(fault.in_archive(&path.display())))
 }
@@ -192,14 +193,14 @@ pub(crate) fn opened<'p>(path: &Path, piece: &'p FileSlice) -> Result<ZipFile<'p
 /// The members of the zip file at `path`, in the order of its directory.
 ///
 /// # Errors
-/// It is damaged.
+/// The zip file is damaged.
 pub(crate) fn members<'z>(path: &Path, zip: &'z ZipFile<'_>) -> Result<Vec<ZipMember<'z>>> {
     zip.members()
         .collect::<Result<_, _>>()
         .map_err(|fault| anyhow!(fault.in_archive(&path.display())))
 }
 
-/// That the wheel at `path`, which is to change, is not signed. `remedy` says what could be done.
+/// Checks that the wheel at `path` is not signed. `remedy` is the end of the message.
 fn check_unsigned(path: &Path, members: &[ZipMember<'_>], remedy: &str) -> Result<()> {
     let is_signature = |member: &&ZipMember<'_>| {
         member.name.ends_with(b".dist-info/RECORD.jws") || member.name.ends_with(b"RECORD.p7s")
@@ -215,8 +216,8 @@ fn check_unsigned(path: &Path, members: &[ZipMember<'_>], remedy: &str) -> Resul
     }
 }
 
-/// The zip file with what has been packed anew in the places of the old members, and without those
-/// that are gone: their names and the places of their headers.
+/// The zip file with new contents for the members in `all`, and without the members in `gone`,
+/// which maps their names to the offsets of their headers.
 fn put_together(
     (path, piece): (&Path, &FileSlice),
     members: &[ZipMember<'_>],
@@ -235,15 +236,15 @@ fn put_together(
     Ok(Rope::of_parts(piece, parts, new)?)
 }
 
-/// A member that may have device code, and what is in it.
+/// A member that may have device code, with its report.
 struct Looked {
     report: FileReport,
-    /// Its contents; none where there are no images in it. There may be more such members than
-    /// files can be open at once.
+    /// The contents of the member; `None` if it has no images, because the number of such members
+    /// can exceed the limit of open files.
     piece: Option<FileSlice>,
 }
 
-/// Looks into a member; none where it has no device code by how it begins.
+/// Inspects a member. Returns `None` if its first bytes rule out device code.
 fn looked_at(
     path: &Path,
     zip: &FileSlice,
@@ -266,8 +267,8 @@ fn looked_at(
     Ok(Some(Looked { report, piece }))
 }
 
-/// What becomes of the images of each member. It is decided once for all of them, which are
-/// numbered through and know their members.
+/// The verdicts for the images of each member. `decide` is called once for all members. The numbers
+/// of the images continue across members, and each image has its member's name.
 fn decided_together(
     path: &Path,
     members: &[ZipMember<'_>],
@@ -301,7 +302,7 @@ fn decided_together(
         .collect())
 }
 
-/// What becomes of a member, which messages call as the second of the pair has it.
+/// Edits a member. `place` is its name in messages.
 fn one(
     (member, place): (&ZipMember<'_>, &str),
     looked: &Looked,
@@ -345,7 +346,7 @@ fn one(
         done.gone = Some((member.name.to_vec(), member.header));
         return Ok(done);
     }
-    // Who wants streams that can be made again wants those of members as well.
+    // A caller that needs reproducible streams needs them for members as well.
     let anew = options.levels.repack != Repack::No
         && !options.levels.only_smaller
         && member.method != ZipMethod::Stored
@@ -361,7 +362,7 @@ fn one(
     Ok(done)
 }
 
-/// Packs the new contents of a member by the method of the old ones.
+/// Compresses the new contents of a member by the method of the old ones.
 fn pack(member: &ZipMember<'_>, bytes: Rope, spool: &mut Spool) -> Result<Packed> {
     let (mut crc, mut sha256) = (flate2::Crc::new(), Sha256::new());
     let mut digest = |chunk: &[u8]| {
@@ -375,7 +376,7 @@ fn pack(member: &ZipMember<'_>, bytes: Rope, spool: &mut Spool) -> Result<Packed
             bytes.for_each_chunk(digest)?;
             (STORED, bytes)
         }
-        // Every unpacker knows deflate.
+        // Every unpacker supports deflate.
         ZipMethod::Deflate | ZipMethod::Zstd => {
             let packed = spool.add(|file| {
                 let mut encoder =
@@ -405,14 +406,14 @@ fn pack(member: &ZipMember<'_>, bytes: Rope, spool: &mut Spool) -> Result<Packed
     })
 }
 
-/// Whether a member is the list of a wheel's files (the specification "Recording installed
-/// projects", `RECORD`).
+/// Whether a member is the file list of a wheel (the specification "Recording installed projects",
+/// `RECORD`).
 pub(crate) fn is_record(name: &[u8]) -> bool {
     name.ends_with(b".dist-info/RECORD") && name.iter().filter(|byte| **byte == b'/').count() == 1
 }
 
-/// The list with the digests and sizes of the members that have changed, and without those that are
-/// gone; none where it names none of them.
+/// The `RECORD` with digests and sizes of the changed members, and without the removed ones; `None`
+/// if it lists none of them.
 fn new_record(
     zip: &FileSlice,
     record: &ZipMember<'_>,
@@ -460,7 +461,7 @@ fn new_record(
     })
 }
 
-/// The member that a line of the list is about. Paths with commas or quotes are quoted as in CSV.
+/// The member's name in a line of `RECORD`. Paths with commas or quotes are quoted as in CSV.
 fn path_of(line: &str) -> Option<String> {
     let path = line.rsplitn(3, ',').nth(2)?;
     Some(
@@ -474,11 +475,11 @@ fn path_of(line: &str) -> Option<String> {
     )
 }
 
-/// The zip file `piece` in which those members of `selection` that have device code are compressed
-/// anew, and in them what `levels` says; none if there are no such members.
+/// The zip file `piece` with those members of `selection` recompressed that have device code,
+/// including the containers that `levels` selects; `None` if there are no such members.
 ///
 /// # Errors
-/// As [`edit`] has them.
+/// As for [`edit`].
 pub(crate) fn repacked(
     path: &Path,
     piece: &FileSlice,
