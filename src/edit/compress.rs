@@ -1,5 +1,5 @@
-//! Containers that are compressed, written anew, and the order of a bundle's code objects before
-//! that: those that are alike next to each other.
+//! Recompresses containers, and orders the code objects of a bundle before that, so that similar
+//! ones are next to each other.
 
 use std::io::Write;
 
@@ -15,13 +15,13 @@ use crate::formats::{kernels, u64_at};
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 
-/// The level of zstd that compilers use.
+/// The compilers' default zstd level.
 const LEVEL: i32 = 3;
-/// The level of zlib that compilers use.
+/// The compilers' default zlib level.
 const ZLIB_LEVEL: u32 = 6;
 
-/// The bundle `plain`, compressed as a whole, in the version of the format and by the method that
-/// the old one had, whose header is `header`.
+/// Compresses the bundle `plain` as a whole, with the format version and the method of the old
+/// bundle, which has the header `header`.
 pub(super) fn bundle(
     plain: &Rope,
     header: Header,
@@ -49,8 +49,8 @@ pub(super) fn bundle(
     Ok(packed.into())
 }
 
-/// The OffloadBinary `plain`, compressed as those of version 3 are: all behind its header, by the
-/// method that the old one had.
+/// Compresses the OffloadBinary `plain` in the form of version 3: everything after its header is
+/// one stream. `method` is the method of the old binary.
 pub(super) fn offload_binary(
     plain: &Rope,
     method: Method,
@@ -102,8 +102,9 @@ pub(super) fn offload_binary(
     Ok(bytes)
 }
 
-/// The bundle that is all of `plain` with its code objects in a better order; none where the order
-/// is good as it is, or where it decides which of two code objects a device gets.
+/// Reorders the code objects of the bundle `plain`. Returns `None` if `plain` is not exactly one
+/// bundle, if its order is already good, or if the order decides which of two code objects a device
+/// gets.
 ///
 /// # Errors
 /// The bundle is damaged.
@@ -122,7 +123,7 @@ pub(super) fn sorted(plain: &FileSlice) -> Result<Option<Rope>> {
         let object = plain
             .slice(start, slot.size)
             .context("a code object past the end of the bundle")?;
-        // Names only say which code objects are alike: where they cannot be read, devices do.
+        // Kernel names only refine the order. If they cannot be read, the devices decide.
         names.push(
             kernels::read(object.bytes())
                 .unwrap_or_default()
@@ -137,13 +138,13 @@ pub(super) fn sorted(plain: &FileSlice) -> Result<Option<Rope>> {
     };
     let items: Vec<Item<NewObject<'_>>> = order.into_iter().map(Item::Old).collect();
     let bytes = Rope::of_parts(plain, bundle::compose(plain.bytes(), &items)?, [])?;
-    // Nothing outside of a compressed stream points to what is in it.
+    // Nothing outside of a compressed stream points into it.
     Ok(Some(bytes))
 }
 
-/// The places of the code objects with these ids and kernels in an order in which those that are
-/// alike are next to each other, and those of the host first. None if that is the order they have,
-/// or if two of which one device could take either would change places.
+/// An order of the code objects with these ids and kernels in which similar ones are next to each
+/// other and those of the host are first. Returns `None` if that is the current order, or if it
+/// would swap two code objects that suit the same device.
 fn better_order(ids: &[Id], names: &[Vec<String>]) -> Option<Vec<usize>> {
     let is_host = |place: &usize| ids.get(*place).is_some_and(|id| id.kind == "host");
     let (mut order, devices): (Vec<usize>, Vec<usize>) = (0..ids.len()).partition(is_host);
@@ -154,7 +155,7 @@ fn better_order(ids: &[Id], names: &[Vec<String>]) -> Option<Vec<usize>> {
     let likeness = |place: &usize| {
         let id = ids.get(*place)?;
         let kernels = kernels.get(*place).map(Vec::as_slice).unwrap_or_default();
-        // LLVM writes a dash behind the three components of AMD's triple.
+        // LLVM appends a dash to the three components of AMD's triple.
         Some(Likeness {
             triple: id.triple.trim_end_matches('-'),
             target: &id.target_id,
@@ -181,8 +182,8 @@ fn better_order(ids: &[Id], names: &[Vec<String>]) -> Option<Vec<usize>> {
     (is_allowed && is_new && order.len() == ids.len()).then_some(order)
 }
 
-/// Whether no device can take code objects of both ids: both are for processors of AMD, or families
-/// of them, that have none in common.
+/// Whether no device can use code objects of both ids: both are for AMD architectures, or families
+/// of them, that have no architecture in common.
 fn are_apart(one: &Id, other: &Id) -> bool {
     fn arch(id: &Id) -> Option<AmdArch<'_>> {
         let named = AmdArch::of_triple(&id.triple)?;
@@ -195,7 +196,7 @@ fn are_apart(one: &Id, other: &Id) -> bool {
 mod tests {
     use super::*;
 
-    /// The order of code objects with these ids, of which each has one kernel of this name.
+    /// The order of code objects with these ids, each with one kernel of this name.
     fn order(objects: &[(&str, &str)]) -> Option<Vec<usize>> {
         let ids: Vec<Id> = objects.iter().map(|(id, _)| Id::parse(id)).collect();
         let names: Vec<Vec<String>> = objects
@@ -250,14 +251,15 @@ mod tests {
 
     #[test]
     fn what_one_device_may_take_keeps_its_order() {
-        // SPIR-V serves every processor, and a target without features those with any.
+        // SPIR-V runs on every architecture, and a target without features serves those with any
+        // feature.
         let spirv = "hip-spirv64-amd-amdhsa--amdgcnspirv";
         let id = |target: &str| format!("hipv4-amdgcn-amd-amdhsa--{target}");
         let (one, other) = (id("gfx906"), id("gfx90a"));
         assert_eq!(order(&[(&one, "k"), (spirv, "k"), (&other, "k")]), None);
         assert_eq!(of_targets(&["gfx90a", "gfx908", "gfx90a:xnack+"]), None);
-        // NVIDIA's code for one processor runs on others, and code for CPUs on any that has its
-        // features.
+        // NVIDIA code for one architecture also runs on others, and CPU code runs on any CPU that
+        // has its features.
         let (cuda, cpu) = (
             "cuda-nvptx64-nvidia-cuda--sm_80",
             "openmp-x86_64-unknown-linux-gnu-",

@@ -1,5 +1,5 @@
-//! Rebuilds containers: a container is composed anew of the entries that stay and the new ones, and
-//! rows of containers are laid out again.
+//! Rebuilds containers: composes each container from its remaining and new entries, and lays out
+//! rows of containers.
 
 use std::io::Write;
 use std::ops::Range;
@@ -22,14 +22,14 @@ use crate::formats::offload_binary::{self, Entry, Head};
 use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 
-/// The alignment of containers in a file of their own.
+/// The alignment of containers in a file without sections.
 pub(super) const ALIGNMENT: u64 = 8;
-/// The level of zstd that NVIDIA's tools use.
+/// The zstd level of NVIDIA's tools.
 const FATBINARY_LEVEL: i32 = 3;
 
 /// A container of a row, or an entry of a container.
 pub(super) struct Block {
-    /// Its range before.
+    /// Its old range.
     pub(super) old: Range<u64>,
     pub(super) outcome: Outcome,
 }
@@ -44,7 +44,7 @@ impl Block {
     }
 }
 
-/// The items of the new container with these images; none where all of them stay.
+/// The entries of the new container, with these images; `None` if all of them stay.
 fn items<N>(slots: &[Block]) -> Option<Vec<Item<N>>> {
     let item = |(entry, slot): (usize, &Block)| match &slot.outcome {
         Outcome::Same => Some(Item::Old(entry)),
@@ -100,7 +100,7 @@ impl Rewriter<'_> {
             Kind::CompressedBundle => self.compressed_bundle(node, location),
             Kind::Fatbinary => self.fatbinary(node, location),
         };
-        // Its headers.
+        // Release the pages that the headers occupied.
         location.piece.release();
         outcome
     }
@@ -159,7 +159,7 @@ impl Rewriter<'_> {
         joined(&location.piece, parts, entries)
     }
 
-    /// Notes that only the host's entries are left of a bundle.
+    /// Reports a bundle that has lost all entries but those of the host.
     fn note_emptied<'i>(
         &mut self,
         slots: &[Block],
@@ -192,8 +192,8 @@ impl Rewriter<'_> {
             spans.iter().map(|span| span.id.as_str()),
             &location.place,
         );
-        // Text without the bundle's markers would be taken for an image of the container that it is
-        // in.
+        // Without the bundle's markers the remaining text would look like an image of the outer
+        // container.
         if items.is_empty() && location.inside {
             return Ok(Outcome::Gone);
         }
@@ -201,7 +201,7 @@ impl Rewriter<'_> {
         joined(&location.piece, parts, entries)
     }
 
-    /// Rebuilds a bundle that is compressed as a whole. It is inflated only if it changes.
+    /// Rebuilds a bundle that is compressed as a whole. It is decompressed only if it changes.
     fn compressed_bundle(&mut self, node: &Node, location: &Location) -> Result<Outcome> {
         let place = || location.place.clone();
         let Some(contents) = node.children.first().filter(|_| !self.stays(node)) else {
@@ -229,8 +229,8 @@ impl Rewriter<'_> {
         }
     }
 
-    /// What becomes of compressed data of `size` bytes that is `packed` anew and else the same: it
-    /// stays as it is where only what becomes smaller is wanted, and this does not.
+    /// The outcome for compressed data of `size` bytes that was recompressed to `packed`, with the
+    /// same contents. With `only_smaller` the old data stays unless `packed` is smaller.
     fn smaller(&mut self, packed: Rope, size: u64) -> Outcome {
         self.recompressed.all += 1;
         if self.levels.only_smaller && packed.size() >= size {
@@ -240,12 +240,13 @@ impl Rewriter<'_> {
         packed.into()
     }
 
-    /// Whether nothing in a compressed container changes, and nothing is compressed anew.
+    /// Whether a compressed container stays as it is: no image changes, and no recompression is
+    /// requested.
     fn stays(&self, node: &Node) -> bool {
         self.levels.repack == Repack::No && self.all_stay(node)
     }
 
-    /// Whether a container is compressed anew in which no image changes.
+    /// Whether to recompress a container whose images do not change.
     fn packs_anew(&self, node: &Node) -> bool {
         let images = self
             .images
@@ -264,9 +265,9 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Rebuilds a fatbinary. Entries stay to the byte, go, or get other code, which is compressed as
-    /// that of the old entry was. Without entries it stays a fatbinary: what registers it has
-    /// something to register.
+    /// Rebuilds a fatbinary. Entries stay byte for byte, are removed, or get other code, which is
+    /// compressed like that of the old entry. A fatbinary without entries remains, because its
+    /// registration refers to it.
     fn fatbinary(&mut self, node: &Node, location: &Location) -> Result<Outcome> {
         let place = || location.place.clone();
         let read = fatbin::read_all(location.piece.bytes()).with_context(place)?;
@@ -369,15 +370,15 @@ impl<'a> Rewriter<'a> {
 enum EntryOutcome {
     Same,
     Gone,
-    /// Other code, with its bytes as they are stored.
+    /// New code, as stored in the entry.
     Code(Code, Rope),
 }
 
-/// Puts the containers of `piece` together, each at its alignment, which is at most `align`. Those
-/// at which `is_fixed` points stay where they are.
+/// Lays out the containers of `piece`, each at its old alignment, up to `align`. Containers for
+/// which `is_fixed` returns true keep their offset.
 ///
 /// # Errors
-/// One that has to stay where it is has no room there.
+/// A container must keep its offset, but the containers before it overlap that.
 pub(super) fn lay_out(
     piece: &FileSlice,
     blocks: Vec<Block>,
@@ -429,8 +430,8 @@ pub(super) fn lay_out(
             old,
         });
     }
-    // Linkers end such sections at a multiple of the containers' alignment; what was there behind
-    // the last one stays.
+    // Linkers pad such sections to a multiple of the containers' alignment; padding after the last
+    // container stays.
     if old_size > old_end && bytes.size() > 0 {
         let padded = bytes.size().saturating_add(old_size - old_end);
         bytes.pad_to(padded.min(bytes.size().next_multiple_of(align.max(1))));
@@ -438,10 +439,10 @@ pub(super) fn lay_out(
     Ok(Changed { bytes, moved })
 }
 
-/// The container that is assembled from `parts` of `piece`, in which `slots` are the images.
+/// The container that consists of `parts` of `piece`, with `slots` for its images.
 fn joined(piece: &FileSlice, parts: Vec<Part>, slots: Vec<Block>) -> Result<Outcome> {
     let mut kept: Vec<Range<u64>> = Vec::new();
-    // By the index of their items.
+    // Indexed like `slots`.
     let (mut ranges, mut new, mut inner) = (Vec::new(), Vec::new(), Vec::new());
     for Block { old, outcome } in slots {
         let changed = match outcome {
@@ -489,7 +490,7 @@ fn joined(piece: &FileSlice, parts: Vec<Part>, slots: Vec<Block>) -> Result<Outc
     Ok(Outcome::New(Changed { bytes, moved }))
 }
 
-/// The code `plain`, stored as that of `entry` is.
+/// Stores the code `plain` like that of `entry`, compressed or not.
 fn packed(
     plain: &FileSlice,
     entry: &fatbin::Entry<'_>,
@@ -497,7 +498,7 @@ fn packed(
     spool: &mut Spool,
 ) -> Result<(Code, Rope)> {
     let mut rope = Rope::from(plain.clone());
-    // The text of PTX ends with a zero, which extracted text does not have.
+    // PTX text ends with a zero byte, which extracted text lacks.
     if entry.kind == fatbin::Kind::Ptx && plain.bytes().last() != Some(&0) {
         rope.push_zeros(1);
     }

@@ -1,5 +1,5 @@
-//! The ranges of the images of a file, for the commands that take a file apart: which bytes of it
-//! are an image, and which are a compressed stream with images in it.
+//! The ranges of the images of a file, and of compressed streams with images, for the commands that
+//! split a file.
 
 use std::ops::Range;
 use std::path::Path;
@@ -28,12 +28,12 @@ pub(crate) struct Place {
     pub holds: Held,
 }
 
-/// The code at a place.
+/// The code in a range.
 #[derive(Debug)]
 pub(crate) enum Held {
     /// The image with this number, as it is stored.
     Image(usize),
-    /// Something compressed.
+    /// Compressed data with images.
     Stream(Stream),
 }
 
@@ -42,12 +42,12 @@ pub(crate) enum Held {
 pub(crate) struct Stream {
     /// The decompressed data.
     pub plain: FileSlice,
-    /// Where the images are in that.
+    /// The ranges of the images in it.
     pub places: Vec<Place>,
 }
 
-/// The places of the images of the file `piece`, in the order of the file. Images that cannot be
-/// taken out are not among them.
+/// The ranges of the images of the file `piece`, in the order of the file. Images that cannot be
+/// extracted are left out.
 ///
 /// # Errors
 /// The file is damaged.
@@ -71,7 +71,7 @@ pub(crate) fn places(path: &Path, piece: &FileSlice, report: &FileReport) -> Res
     Ok(places.found)
 }
 
-/// The places that have been found so far.
+/// The ranges found so far.
 struct Places {
     /// The offset of the file, or of the decompressed data, as [`FileSlice::file_offset`] counts.
     base: u64,

@@ -22,36 +22,37 @@ use crate::io::resize::{Patch, Replacement, divide, resize, resize_coff, resize_
 use crate::io::rope::Rope;
 use crate::registration::read::{self, Registered};
 
-/// No linker aligns images to more than this: fewer zeros belong to the data on both sides of them.
+/// No linker aligns images to more than this. A longer run of zeros belongs to other data.
 const LARGEST_GAP: u64 = 4096;
 
-/// A section whose containers have changed.
+/// A section with changed containers.
 struct ChangedSection {
     section: DeviceSection,
     blocks: Vec<Block>,
 }
 
-/// A section that is one image, which has changed.
+/// A section that consists of one changed image.
 struct WholeSection {
     section: DeviceSection,
     /// The programming models of the image.
     kinds: Vec<String>,
-    /// The new contents; none if the section goes.
+    /// The new contents; `None` if the section is removed.
     contents: Option<Rope>,
 }
 
-/// What has changed in an object.
+/// The changes in an object.
 #[derive(Default)]
 struct Changes {
     sections: Vec<ChangedSection>,
-    /// Sections that are one image each.
+    /// Sections that consist of one image each.
     whole: Vec<WholeSection>,
-    /// Whether anything is left of all that was there.
+    /// Whether any image remains in the object.
     any_left: bool,
 }
 
 impl Changes {
-    /// The same changes of a program that has sections more, and what becomes of these.
+    /// Updates the changes of a program whose images got sections of their own, and adds these
+    /// sections.
     fn divided(mut self, divided: Divided) -> Result<Changes> {
         let number = |old: &DeviceSection| {
             let is_it = |new: &&DeviceSection| new.offset == old.offset && new.size == old.size;
@@ -85,7 +86,7 @@ pub(super) struct Divided {
     pub(super) piece: FileSlice,
     /// Its sections of device code.
     pub(super) sections: Vec<DeviceSection>,
-    /// Those that it did not have, by their offsets, and what becomes of the images in them.
+    /// The new sections, by offset, with the outcomes of the images in them.
     pub(super) new: Vec<(u64, Vec<Block>)>,
 }
 
@@ -189,9 +190,9 @@ impl Rewriter<'_> {
         Ok(())
     }
 
-    /// Rebuilds the images of a program that are among other data, as `clang-offload-wrapper` of
-    /// LLVM 15 and earlier puts them there. OpenMP's descriptors say which bytes they are. If one
-    /// changes, they get sections of their own. `None` if all stay.
+    /// Rebuilds images that share a section with other data, as `clang-offload-wrapper` of LLVM 15
+    /// and earlier places them. OpenMP's descriptors hold their ranges. If an image changes, the
+    /// images get sections of their own. Returns `None` if all images stay.
     fn amid_other_data(&mut self, node: &Node, location: &Location) -> Result<Option<Divided>> {
         let images: Vec<&Node> = node
             .children
@@ -235,8 +236,8 @@ impl Rewriter<'_> {
         }))
     }
 
-    /// An object that is linked later. Linkers take its images by their section; those that it
-    /// registers itself have symbols, so they stay where they are.
+    /// Rebuilds an object that is linked later. Linkers find its images by their section. Images
+    /// that the object registers itself have symbols, so they keep their offsets.
     fn object(&mut self, location: &Location, changes: Changes) -> Result<Outcome> {
         if !changes.any_left {
             self.emptied.push(location.place.clone());
@@ -294,7 +295,7 @@ impl Rewriter<'_> {
         Ok(bytes.into())
     }
 
-    /// A program or shared library.
+    /// Rebuilds a program or shared library.
     fn program(&mut self, location: &Location, changes: Changes) -> Result<Outcome> {
         let place = || location.place.clone();
         let data = location.piece.bytes();
@@ -307,7 +308,8 @@ impl Rewriter<'_> {
             contents,
         } in changes.whole
         {
-            // LLVM 14's compiler has put it there for linkers. No code knows it, so it can go.
+            // LLVM 14's compiler adds this section for linkers only. No code refers to it, so it
+            // can be removed.
             let Holds::Image(_) = section.holds else {
                 let why = format!(
                     "they are in the section {} of a finished program",
@@ -331,7 +333,7 @@ impl Rewriter<'_> {
         }
         for ChangedSection { section, blocks } in changes.sections {
             let piece = section_piece(location, &section)?;
-            // What nothing known points to may be pointed to by something unknown.
+            // Unknown code may point to a container that has no known pointer.
             let is_fixed = |block: &Range<u64>| {
                 let (start, end) = (section.offset + block.start, section.offset + block.end);
                 section.is_allocated && !targets.iter().any(|target| (start..end).contains(target))
@@ -383,7 +385,7 @@ impl Rewriter<'_> {
     }
 }
 
-/// Whether the descriptors of the program at `host` name exactly the images in `section`.
+/// Whether the descriptors of the program at `host` list exactly the images in `section`.
 pub(super) fn are_registered(
     host: &Location,
     section: &DeviceSection,
@@ -394,7 +396,7 @@ pub(super) fn are_registered(
     Ok(registered.linked && rows_within(&registered, section).into_iter().eq(images))
 }
 
-/// Whether OpenMP's descriptors of the program at `host` name these images, its children.
+/// Whether OpenMP's descriptors of the program at `host` list these images, its children.
 pub(super) fn are_rows(host: &Location, images: &[&Node]) -> Result<bool> {
     let registered = read::read(host.piece.bytes()).with_context(|| host.place.clone())?;
     let rows: Vec<Range<u64>> = registered
@@ -406,7 +408,7 @@ pub(super) fn are_rows(host: &Location, images: &[&Node]) -> Result<bool> {
     Ok(registered.linked && images.iter().all(|image| rows.contains(&image.range)))
 }
 
-/// Where in a section the images are that the descriptors of OpenMP and SYCL name, in order.
+/// The ranges, in a section, of the images that the descriptors of OpenMP and SYCL list, in order.
 fn rows_within(registered: &Registered, section: &DeviceSection) -> Vec<Range<u64>> {
     let openmp = registered
         .descriptors
@@ -437,7 +439,7 @@ fn section_piece(location: &Location, section: &DeviceSection) -> Result<FileSli
         .with_context(|| format!("{}: {}", location.place, section.name))
 }
 
-/// The offsets in the file to which what registers images points.
+/// The offsets in the file to which the registrations point.
 pub(in crate::edit) fn targets(registered: &Registered) -> Vec<u64> {
     let rows = registered
         .descriptors
@@ -471,13 +473,13 @@ fn without(piece: &FileSlice, gone: &[DeviceSection]) -> Result<Rope> {
     )?)
 }
 
-/// The bytes that a group of images has.
+/// The range of a group of images.
 fn range_of(blocks: &[Block]) -> Range<u64> {
     let start = blocks.first().map_or(0, |block| block.old.start);
     start..blocks.last().map_or(start, |block| block.old.end)
 }
 
-/// The images, those together that have nothing but zeros between them.
+/// Groups the images: those with only zeros between them belong together.
 fn groups(piece: &FileSlice, blocks: Vec<Block>) -> Vec<Vec<Block>> {
     let mut groups: Vec<Vec<Block>> = Vec::new();
     for block in blocks {

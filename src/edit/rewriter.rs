@@ -23,7 +23,7 @@ pub(super) struct Rewriter<'a> {
     pub(super) verdicts: &'a [Verdict],
     pub(super) levels: Levels,
     pub(super) spool: &'a mut Spool,
-    /// What has lost all of its images.
+    /// Registrations and members that have lost all of their images.
     pub(super) emptied: Vec<String>,
     /// The counts of recompressed containers.
     pub(super) recompressed: Recompressed,
@@ -95,7 +95,7 @@ impl Location {
         })
     }
 
-    /// The bytes that this part inflates to.
+    /// The location of the decompressed data of this part.
     pub(super) fn inflated(&self, plain: FileSlice) -> Location {
         Location {
             piece: plain,
@@ -170,10 +170,10 @@ impl<'a> Rewriter<'a> {
         self.verdicts_of(node).iter().all(Verdict::is_keep)
     }
 
-    /// The verdict of an image. The images that it embeds stay, or go with it.
+    /// The verdict of an image. Its embedded images are kept or removed together with it.
     ///
     /// # Errors
-    /// One of these has another verdict.
+    /// An embedded image has another verdict.
     pub(super) fn verdict(&self, node: &Node, location: &Location) -> Result<&'a Verdict> {
         let Some((verdict, embedded)) = self.verdicts_of(node).split_first() else {
             return Ok(&Verdict::Keep);
@@ -195,7 +195,7 @@ impl<'a> Rewriter<'a> {
         })
     }
 
-    /// An archive that is an image for several devices. It stays or goes as a whole.
+    /// Keeps or removes an archive that is an image for several devices, as a whole.
     fn device_archive(&mut self, node: &Node, location: &Location) -> Result<Outcome> {
         let verdicts = self.verdicts_of(node);
         if verdicts.iter().all(Verdict::is_keep) {
@@ -211,7 +211,8 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// A frame of zstd. It is not compressed anew: other bytes take its place.
+    /// Replaces or removes a zstd frame. Replacement bytes are stored as they are, without
+    /// compression.
     fn zstd_frame(&mut self, node: &Node, location: &Location) -> Result<Outcome> {
         match node.children.as_slice() {
             [
@@ -230,7 +231,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// The error that the images in `node` cannot be changed, because of `why`.
+    /// The error for images in `node` that cannot be changed, with the reason `why`.
     fn cannot_change(&self, node: &Node, location: &Location, why: String) -> Fixed {
         Fixed {
             place: location.file.clone(),
@@ -251,10 +252,10 @@ impl<'a> Rewriter<'a> {
         kinds
     }
 
-    /// A part whose images all have to stay. `what` names it.
+    /// Keeps a part whose images cannot be changed. `what` is its name in the error.
     ///
     /// # Errors
-    /// One of them is to change.
+    /// An image in the part has a verdict other than `Keep`.
     pub(super) fn fixed(&self, node: &Node, location: &Location, what: &str) -> Result<Outcome> {
         let images = self.images.get(node.images.clone()).unwrap_or_default();
         let mut changed = images
@@ -273,8 +274,8 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// A section of plain data: what points to the images in it is not known. `location` is that of
-    /// the file.
+    /// Keeps a section of plain data, because the pointers to the images in it are unknown.
+    /// `location` is that of the file.
     pub(super) fn in_data(&self, node: &Node, location: &Location) -> Result<Outcome> {
         if !self.all_stay(node) {
             bail!("{}: {IN_DATA}", location.place);
@@ -282,7 +283,7 @@ impl<'a> Rewriter<'a> {
         Ok(Outcome::Same)
     }
 
-    /// An archive, whose members are rebuilt. The rest of it stays to the byte.
+    /// Rebuilds the members of an archive. All other bytes of it stay the same.
     fn archive(&mut self, node: &Node, location: &Location) -> Result<Outcome> {
         if location.piece.bytes().starts_with(&magic::THIN_ARCHIVE) {
             return self.fixed(node, location, "a thin archive; edit the member files");

@@ -1,7 +1,7 @@
-//! What a file was taken apart into, and how it is put together again: the host part, which has
-//! everything but device images and the recipe, and one part for each device. All of them are
-//! OffloadBinaries of version 2 (docs/spec/containers.md, 4.6), so that other tools can list them.
-//! Compressed streams are compressed again, so that the same bytes come out.
+//! Reads and writes the files of `offld split`: the host half, which has the recipe and everything
+//! but device images, and one part for each device. All of them are OffloadBinaries of version 2
+//! (docs/spec/containers.md, 4.6), so that other tools can list them. The recipe recompresses
+//! streams to the same bytes.
 
 use std::io::{BufReader, Write};
 
@@ -17,40 +17,40 @@ use crate::io::file_slice::{FileSlice, PieceReader, Spool};
 use crate::io::rope::Rope;
 use crate::model::ImageKind;
 
-/// The version of the recipe and of the strings of parts.
+/// The version of the recipe and of the strings in parts.
 pub(crate) const SCHEMA: u32 = 1;
-/// The string by which host parts and parts of devices are known.
+/// The key of the string that identifies host halves and parts.
 const KEY: &str = "offld";
 const HOST: &str = "split-host";
 const PART: &str = "split-part";
-/// Contents of this size are worth up to 64 KiB of zeros before them.
+/// Contents of at least this size get up to 64 KiB of padding before them.
 const LARGE: u64 = 4 << 20;
 
-/// How a file is put together again.
+/// The recipe that restores a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SplitManifest {
     /// [`SCHEMA`].
     pub schema: u32,
     /// The program and version that wrote it.
     pub generator: String,
-    /// The compressors that streams were made with, where there are any: others may make other
+    /// The versions of the compressors, if the file has streams: other versions may produce other
     /// bytes.
     pub compressor: Option<String>,
-    /// How many streams of the file that was taken apart could not be made again, so that they were
-    /// compressed anew first.
+    /// Number of streams of the original file that could not be reproduced. `split` recompressed
+    /// them first, so the restored file differs from the original there.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub recompressed: usize,
     /// The name of the file.
     pub file: String,
     /// Its size in bytes.
     pub size: u64,
-    /// What is in the host part beside this.
+    /// The checksum of the host half's contents, without the recipe.
     pub rest: Checksum,
-    /// The devices that there are parts for.
+    /// The devices that have a part.
     pub parts: Vec<Device>,
-    /// The images, each as one of the entries of a part.
+    /// The images, each with the part and entry that contains it.
     pub images: Vec<Piecewise>,
-    /// What the file is made of, in order.
+    /// The contents of the file, in order.
     pub steps: Vec<Step>,
 }
 
@@ -59,20 +59,20 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// Size and digest of bytes.
+/// Size and checksum of bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Checksum {
     /// In bytes.
     pub size: u64,
-    /// XXH3 with 128 bits, in hexadecimal.
+    /// 128-bit XXH3, in hexadecimal.
     pub xxh3: String,
 }
 
 impl Checksum {
-    /// Of a piece.
+    /// The checksum of a file slice.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The slice cannot be read.
     pub(crate) fn of(piece: &FileSlice) -> Result<Checksum> {
         Ok(Checksum {
             size: piece.size(),
@@ -81,19 +81,19 @@ impl Checksum {
     }
 }
 
-/// A device that there is a part for.
+/// A device that has a part.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Device {
     /// Its triple.
     pub triple: String,
-    /// The processor or target id; empty for any.
+    /// The architecture or target id; empty for any.
     pub target: String,
 }
 
 impl Device {
-    /// For people, and in names of files.
+    /// The name for messages and file names.
     pub(crate) fn name(&self) -> &str {
-        // OpenMP's images for CPUs are for no processor in particular.
+        // OpenMP images for CPUs have no particular architecture.
         if self.target.is_empty() || self.target == "generic" {
             &self.triple
         } else {
@@ -105,69 +105,69 @@ impl Device {
 /// An image, in a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Piecewise {
-    /// Which part.
+    /// The index of the part.
     pub part: usize,
-    /// Which of its entries.
+    /// The index of the entry in the part.
     pub entry: usize,
-    /// Its bytes.
+    /// The checksum of its bytes.
     #[serde(flatten)]
     pub sum: Checksum,
 }
 
-/// A step of putting a file together.
+/// A step of the recipe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Step {
-    /// As many of the next bytes of the host part.
+    /// The next bytes of the host half, this many.
     Rest(u64),
-    /// This image.
+    /// The image with this index.
     Image(usize),
-    /// Something that is compressed.
+    /// A compressed stream.
     Stream(PackedStep),
 }
 
-/// Something that is put together and then compressed.
+/// A stream: steps whose result is compressed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PackedStep {
-    /// How it is compressed: `zstd-long 3`.
+    /// The compression settings: `zstd-long 3`.
     pub how: String,
-    /// What comes out.
+    /// The checksum of the compressed bytes.
     #[serde(flatten)]
     pub sum: Checksum,
-    /// What goes in.
+    /// The contents before compression.
     pub steps: Vec<Step>,
 }
 
-/// A host part that has been read.
+/// A host half, parsed.
 #[derive(Debug)]
 pub(crate) struct HostPart {
     pub recipe: SplitManifest,
-    /// Its identity: parts name it.
+    /// The digest of the recipe. Each part contains it.
     pub digest: String,
     pub rest: FileSlice,
 }
 
-/// A part that has been read.
+/// A part, parsed.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub device: Device,
-    /// The host part that it belongs to.
+    /// The digest of the host half's recipe.
     pub host: String,
-    /// The file that it was taken out of.
+    /// The name of the original file.
     pub file: String,
     pub images: Vec<FileSlice>,
 }
 
-/// An image of a part that is to be written.
+/// An image of a new part.
 #[derive(Debug, Clone)]
 pub(crate) struct NewImage {
     pub piece: FileSlice,
     pub image_kind: ImageKind,
-    /// The bits of the programming models.
+    /// The programming models, as bits.
     pub offload_kind: u16,
 }
 
-/// The identity of a host part with this recipe, as its text.
+/// The digest of a recipe's text, which identifies the host half.
 fn digest(text: &[u8]) -> String {
     Sha256::digest(text)
         .iter()
@@ -175,7 +175,7 @@ fn digest(text: &[u8]) -> String {
         .collect()
 }
 
-/// The bytes of a host part, and its identity.
+/// The bytes of a host half, and its digest.
 ///
 /// # Errors
 /// The recipe cannot be written as JSON.
@@ -228,9 +228,9 @@ pub(crate) fn part(device: &Device, host: &str, file: &str, images: Vec<NewImage
     )
 }
 
-/// A binary of these entries and their contents. Large contents begin at the place within a page at
-/// which they are in their file, so that they are copied fast, and shared by file systems that can
-/// do so, here and when they are put together again.
+/// An OffloadBinary of these entries and their contents. Large contents keep their offset modulo
+/// the page size of their source file. File systems that support it can then share the blocks, and
+/// other file systems copy them fast, both here and when the file is restored.
 fn framed(entries: &[Entry<'_>], contents: Vec<Rope>) -> Rope {
     let place = |number: usize, free: u64| match contents.get(number) {
         Some(rope) if rope.size() >= LARGE => rope.best_start(free),
@@ -246,7 +246,7 @@ fn framed(entries: &[Entry<'_>], contents: Vec<Rope>) -> Rope {
     bytes
 }
 
-/// What `piece` says it is: `split-host` or `split-part`; none for anything else.
+/// The role of `piece` by its string: `split-host` or `split-part`; `None` for other files.
 fn role(piece: &FileSlice) -> Option<String> {
     let images = Some(piece.bytes())
         .filter(|data| offload_binary::is_offload_binary(data))
@@ -258,7 +258,7 @@ fn role(piece: &FileSlice) -> Option<String> {
         .map(|role| String::from_utf8_lossy(role).into_owned())
 }
 
-/// Whether `piece` is a host part.
+/// Whether `piece` is a host half.
 pub(crate) fn is_host(piece: &FileSlice) -> bool {
     role(piece).is_some_and(|role| role == HOST)
 }
@@ -289,10 +289,10 @@ fn bytes_of(piece: &FileSlice, image: &Image<'_>) -> Result<FileSlice> {
         .context("an image past the end")
 }
 
-/// Reads a host part. Whether the rest is what was written is not looked at.
+/// Reads a host half, without verifying the checksum of its contents.
 ///
 /// # Errors
-/// It is none, or of another version, or damaged.
+/// The file is not a host half, has another version, or is damaged.
 pub(crate) fn read_host(piece: &FileSlice) -> Result<HostPart> {
     let images = offload_binary::read_all(piece.bytes())?;
     let [text, rest] = &images[..] else {
@@ -315,7 +315,7 @@ pub(crate) fn read_host(piece: &FileSlice) -> Result<HostPart> {
 /// Reads a part.
 ///
 /// # Errors
-/// It is none, or of another version, or its entries contradict each other.
+/// The file is not a part, has another version, or has entries that contradict each other.
 pub(crate) fn read_part(piece: &FileSlice) -> Result<Part> {
     let images = offload_binary::read_all(piece.bytes())?;
     let first = images.first().context("a part without images")?;
@@ -347,14 +347,14 @@ pub(crate) fn read_part(piece: &FileSlice) -> Result<Part> {
     })
 }
 
-/// How streams of zip files are made, in recipes.
+/// The name of the zip compression method in recipes.
 const DEFLATE: &str = "deflate";
 
-/// How `stream` is made of `plain`, for [`pack`]; none if that is not known here. `deflate`: it is
-/// a stream as zip files have it.
+/// The compression settings that produce `stream` from `plain`, for [`pack`]; `None` if no known
+/// settings do. `deflate` selects the streams of zip files.
 ///
 /// # Errors
-/// One of them cannot be read.
+/// One of the two cannot be read.
 pub(crate) fn find(
     stream: &FileSlice,
     plain: &FileSlice,
@@ -377,10 +377,10 @@ fn buffered(piece: &FileSlice) -> BufReader<PieceReader<'_>> {
     BufReader::with_capacity(256 << 10, piece.reader())
 }
 
-/// `plain`, compressed as `how` says.
+/// Compresses `plain` with the settings `how`.
 ///
 /// # Errors
-/// It cannot be read, or `how` is nothing that is known here.
+/// `plain` cannot be read, or `how` is unknown.
 pub(crate) fn pack(plain: &Rope, how: &str, spool: &mut Spool) -> Result<FileSlice> {
     if let Some(level) = how
         .strip_prefix(DEFLATE)

@@ -1,7 +1,7 @@
-//! A COFF object, as compilers for Windows write it, as the plain values that ELF files have
-//! ([`HostFile`]), so that both are compared by one comparison. What COFF says and ELF has no word
-//! for is in fields that are only compared: a section's characteristics are the high half of its
-//! flags, the selection of its COMDAT is its size of an entry, and a symbol's storage class is its
+//! Reads a COFF object, as compilers for Windows write it, into the form for ELF files
+//! ([`HostFile`]), so that one comparison handles both. COFF attributes without an ELF equivalent
+//! are stored in fields that are only compared: a section's characteristics in the high half of its
+//! flags, the selection of its COMDAT in its entry size, and a symbol's storage class in its
 //! visibility.
 
 use std::collections::HashMap;
@@ -14,15 +14,15 @@ use super::host_file::{HostFile, Key, Relocation, Relocations, Section, Symbol};
 use crate::error::Malformed;
 use crate::formats::elf::raw::{Class, FileHeader, Record, SectionHeader};
 
-/// The bytes of a symbol in the smaller of both forms: no file has more symbols than fit.
+/// The size of a symbol in the smaller of both forms, to limit the number of symbols.
 const SYMBOL: usize = 18;
-/// The bytes of a relocation.
+/// The size of a relocation.
 const RELOCATION: usize = 10;
 
 /// Reads the object `data`.
 ///
 /// # Errors
-/// It is damaged, or no COFF object.
+/// The object is damaged, or is not a COFF object.
 pub(super) fn read(data: &[u8]) -> Result<HostFile<'_>> {
     match FileKind::parse(data) {
         Ok(FileKind::Coff) => read_as::<pe::ImageFileHeader>(data),
@@ -73,7 +73,7 @@ fn read_as<Coff: CoffHeader>(data: &[u8]) -> Result<HostFile<'_>> {
     })
 }
 
-/// Counts what names have: they may share their bytes, and a small file could say much.
+/// Limits the total size of names. Names may share their bytes, so a small file could claim many.
 struct Names {
     left: usize,
 }
@@ -85,7 +85,7 @@ impl Names {
     }
 }
 
-/// The sections, of which the first is none, as in ELF files; and the relocations of each.
+/// The sections, starting with the null section as in ELF files; and the relocations of each.
 type Sections<'d> = (Vec<Section<'d>>, Vec<&'d [pe::ImageRelocation]>);
 
 fn sections<'d, Coff: CoffHeader>(
@@ -152,8 +152,8 @@ fn sections<'d, Coff: CoffHeader>(
     Ok((found, relocations))
 }
 
-/// The symbols by their numbers, one higher than in the object: the first is none, as in ELF files.
-/// What is said of sections goes into their headers.
+/// The symbols, with numbers one higher than in the object, because the first is the null symbol as
+/// in ELF files. Moves the section attributes among them into the section headers.
 fn symbols<'d, Coff: CoffHeader>(
     data: &'d [u8],
     coff: &Coff,
@@ -223,7 +223,7 @@ fn symbols<'d, Coff: CoffHeader>(
     Ok(found)
 }
 
-/// What stands in the places of what is no symbol: it is left out, as names of files are.
+/// Placeholder for auxiliary records. The comparison skips it like the names of source files.
 fn no_symbol<'d>() -> Symbol<'d> {
     let info = elf::SymbolInfo::new(elf::STB_LOCAL, elf::STT_FILE);
     Symbol {
@@ -238,7 +238,7 @@ fn no_symbol<'d>() -> Symbol<'d> {
     }
 }
 
-/// A relocation as ELF files have them. What is added is kept at the place itself.
+/// Converts a relocation to the ELF form. The addend is in the section data.
 pub(super) fn relocation(raw: &pe::ImageRelocation) -> Relocation {
     Relocation {
         place: raw.virtual_address.get(LE).into(),

@@ -1,6 +1,5 @@
-//! What in a host file belongs to its device code, by ranges of the file: the images and
-//! containers, the rows and numbers of OpenMP's descriptors, and the pointers to containers. These
-//! are what a merge changes, so they are not compared.
+//! The ranges of device code in a host file: images and containers, the rows and counts of OpenMP's
+//! descriptors, and pointers to containers. A merge changes these ranges, so they are not compared.
 
 use std::ops::Range;
 
@@ -15,14 +14,14 @@ use crate::formats::offload_sections::{self, SectionContents};
 use crate::model::OffloadKind;
 use crate::registration::read::{self, Registered};
 
-/// The number of images in a descriptor of OpenMP has 32 bits.
+/// Size of the image count in an OpenMP descriptor, in bytes.
 const COUNT: u64 = 4;
 
-/// The ranges of the ELF file or COFF object `data` that hold device code or say where it is, in
-/// order and apart from each other.
+/// The ranges of the ELF file or COFF object `data` that hold device code or describe its location,
+/// sorted and disjoint.
 ///
 /// # Errors
-/// What is damaged in the file's headers, or in what it registers.
+/// The file's headers or registrations are damaged.
 pub(crate) fn ranges(data: &[u8]) -> Result<Vec<Range<u64>>> {
     let file = HostFile::read(data)?;
     let sections = file
@@ -73,7 +72,7 @@ fn registered(found: &Registered, class: Class) -> Vec<Range<u64>> {
     all
 }
 
-/// The ranges in order, with those that touch each other as one.
+/// Sorts the ranges, and joins adjacent and overlapping ones.
 pub(super) fn joined(mut all: Vec<Range<u64>>) -> Vec<Range<u64>> {
     all.retain(|range| range.start < range.end);
     all.sort_by_key(|range| (range.start, range.end));
@@ -87,7 +86,7 @@ pub(super) fn joined(mut all: Vec<Range<u64>>) -> Vec<Range<u64>> {
     apart
 }
 
-/// The part of each range that is in the `size` bytes at `offset`, counted from there.
+/// The part of each range within the `size` bytes at `offset`, relative to `offset`.
 pub(super) fn within(ranges: &[Range<u64>], offset: u64, size: u64) -> Vec<Range<u64>> {
     let end = offset.saturating_add(size);
     let first = ranges.partition_point(|range| range.end <= offset);

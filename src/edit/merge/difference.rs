@@ -1,5 +1,5 @@
-//! Where the host halves of two builds differ, for people: by section and symbol, each with what
-//! can be done about it.
+//! Differences between the host halves of two builds, for messages: by section and symbol, with a
+//! remedy.
 
 use std::fmt;
 
@@ -8,24 +8,24 @@ use super::place_names::Remedy;
 use crate::model::printable_name;
 use object::elf;
 
-/// How many differences are told one by one. One change in a source may make a thousand.
+/// Limit on reported differences. One change in a source may cause a thousand.
 const MOST: usize = 20;
 
 /// A difference between the host halves of two builds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Difference {
-    /// The section that it is in; empty where it is of the file as a whole.
+    /// The section; empty for a difference of the whole file.
     pub(crate) section: String,
-    /// The symbol that it is in, or is about, and how far into it in bytes.
+    /// The symbol, and the offset in it in bytes.
     pub(crate) symbol: Option<(String, u64)>,
-    /// What differs.
+    /// The description.
     pub(crate) what: String,
-    /// What makes both agree, where that is known.
+    /// The change that makes both builds match, if known.
     pub(crate) remedy: Option<&'static str>,
 }
 
 impl Difference {
-    /// A difference of the file as a whole.
+    /// A difference of the whole file.
     pub(super) fn of_file(what: String) -> Self {
         Difference {
             section: String::new(),
@@ -55,10 +55,10 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The symbols of a file by their sections and places, to say where something is.
+/// The symbols of a file, sorted by section and address, to name locations.
 #[derive(Debug)]
 pub(super) struct Names<'d> {
-    /// Section and value, in order.
+    /// Section, value and name, sorted.
     symbols: Vec<(usize, u64, &'d [u8])>,
 }
 
@@ -83,8 +83,8 @@ impl<'d> Names<'d> {
         Names { symbols }
     }
 
-    /// The symbol before a place, and how far before: `value` is an offset in a section of an
-    /// object, an address in a program.
+    /// The last symbol at or before a location, and the distance from it. `value` is an offset in a
+    /// section of an object, or an address in a program.
     pub(super) fn at(&self, section: usize, value: u64) -> Option<(String, u64)> {
         let after = self
             .symbols
@@ -94,7 +94,7 @@ impl<'d> Names<'d> {
     }
 }
 
-/// Differences as they are found.
+/// Collects differences.
 #[derive(Debug, Default)]
 pub(super) struct Differences {
     found: Vec<Difference>,
@@ -110,7 +110,7 @@ impl Differences {
         }
     }
 
-    /// A difference in `section`, of which no symbol is known.
+    /// Adds a difference in `section` without a symbol.
     pub(super) fn in_section(&mut self, section: String, what: String) {
         self.add(Difference {
             section,
@@ -120,7 +120,7 @@ impl Differences {
         });
     }
 
-    /// A difference of the symbol `name` in `section`.
+    /// Adds a difference of the symbol `name` in `section`.
     pub(super) fn of_symbol(
         &mut self,
         section: String,
@@ -136,12 +136,12 @@ impl Differences {
         });
     }
 
-    /// How many have been found.
+    /// Number of differences, reported or not.
     pub(super) fn count(&self) -> usize {
         self.found.len() + self.more
     }
 
-    /// All of them; how many there are beyond those that are told is the last.
+    /// The reported differences. The last one counts the others, if any.
     pub(super) fn finish(mut self) -> Vec<Difference> {
         if self.more > 0 {
             self.found.push(Difference::of_file(format!(

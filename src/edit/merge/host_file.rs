@@ -1,6 +1,6 @@
-//! An ELF file as plain values of one form for every class and byte order: its sections, symbols
-//! and relocations, with nothing that says where they stand in the tables of this file. COFF
-//! objects are put into the same form (`coff_file`).
+//! Reads an ELF file into plain values, independent of class and byte order: its sections, symbols
+//! and relocations, without their positions in the file's tables. COFF objects are read into the
+//! same form (`coff_file`).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,8 +19,7 @@ use crate::formats::elf::raw::{
     section_of_symbol,
 };
 
-/// What a section is known by in both files: its name, and which of the sections of this name it
-/// is.
+/// Identifies a section in both files: its name, and its index among the sections of this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key<'d> {
     pub(super) name: &'d [u8],
@@ -32,7 +31,7 @@ pub(super) struct Key<'d> {
 pub(super) struct Section<'d> {
     pub(super) key: Key<'d>,
     pub(super) header: SectionHeader,
-    /// Its bytes in the file; empty where it has none.
+    /// Its bytes in the file; empty if it has none.
     pub(super) body: &'d [u8],
 }
 
@@ -42,7 +41,7 @@ impl Section<'_> {
         crate::model::printable_name(self.key.name)
     }
 
-    /// Whether it holds symbols.
+    /// Whether it is a symbol table.
     pub(super) fn is_symbols(&self) -> bool {
         matches!(self.header.kind, elf::SHT_SYMTAB | elf::SHT_DYNSYM)
     }
@@ -54,13 +53,13 @@ pub(super) struct Symbol<'d> {
     pub(super) name: &'d [u8],
     pub(super) info: elf::SymbolInfo,
     pub(super) other: u8,
-    /// The section that it is in.
+    /// The section that contains it.
     pub(super) section: Option<usize>,
-    /// What it says instead of a section: undefined, absolute, common.
+    /// The special section index, if it has no section: undefined, absolute, common.
     pub(super) special: u16,
     pub(super) value: u64,
     pub(super) size: u64,
-    /// The symbol that is taken where this one is defined nowhere; COFF alone has such.
+    /// The symbol that replaces this one if it is undefined; only in COFF.
     pub(super) stands_for: &'d [u8],
 }
 
@@ -77,13 +76,14 @@ impl Symbol<'_> {
 /// A relocation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Relocation {
-    /// Where it applies: an offset in a section of an object, an address in a program.
+    /// The location it applies to: an offset in a section of an object, or an address in a program.
     pub(super) place: u64,
-    /// Its type, as its processor numbers them; 0 for an entry of a packed table of relative ones.
+    /// Its type, in the numbering of the processor; 0 for an entry of a packed table of relative
+    /// ones.
     pub(super) kind: u32,
-    /// The symbol that it is against; 0 for none.
+    /// The target symbol; 0 for none.
     pub(super) symbol: usize,
-    /// What is added; none where that is kept at the place itself.
+    /// The addend; `None` if it is stored at the location itself.
     pub(super) addend: Option<i64>,
 }
 
@@ -98,23 +98,23 @@ pub(super) struct HostFile<'d> {
     pub(super) symbols: Vec<Symbol<'d>>,
     /// The symbols for the dynamic loader.
     pub(super) dynamic_symbols: Vec<Symbol<'d>>,
-    /// Of its segments, the flags of the one that says whether the stack may be executed.
+    /// The flags of the stack segment, which decide whether the stack is executable.
     pub(super) stack_flags: Option<u32>,
-    /// The address of its first byte, where that is loaded.
+    /// The address of the first byte of the file, if that is loaded.
     pub(super) base: Option<u64>,
-    /// The end of its thread-local memory, from which offsets of it are counted on some processors.
+    /// The end of thread-local memory. Some processors count thread-local offsets from there.
     pub(super) tls_end: Option<u64>,
-    /// How many relocations may be read of a table of a file of this size.
+    /// Limit on the relocations of one table, from the size of the file.
     pub(super) most_relocations: usize,
     pub(super) relocations: Relocations<'d>,
 }
 
-/// Where relocations are.
+/// The location of relocations.
 #[derive(Debug)]
 pub(super) enum Relocations<'d> {
     /// In sections of their own.
     Sections,
-    /// With each section.
+    /// With each section, by its index.
     Coff(Vec<&'d [object::pe::ImageRelocation]>),
 }
 
@@ -122,8 +122,8 @@ impl<'d> HostFile<'d> {
     /// Reads the object, program or shared library `data`.
     ///
     /// # Errors
-    /// What is damaged in its headers, names or symbols; sections that share their bytes; a program
-    /// without section headers.
+    /// The headers, names or symbols are damaged; sections overlap; or a program has no section
+    /// headers.
     pub(super) fn read(data: &'d [u8]) -> Result<Self> {
         if !data.starts_with(&elf::ELFMAG) {
             return coff_file::read(data);
@@ -162,7 +162,7 @@ impl<'d> HostFile<'d> {
         let first = segments
             .iter()
             .find(|segment| segment.kind == elf::PT_LOAD && segment.offset == 0);
-        // As the loader places it: aligned from its start on.
+        // The loader aligns the segment from its start.
         let tls = segments.iter().find(|segment| segment.kind == elf::PT_TLS);
         let tls_end = tls.and_then(|tls| {
             tls.vaddr
@@ -184,17 +184,17 @@ impl<'d> HostFile<'d> {
         })
     }
 
-    /// Whether it is an object, which is still to be linked.
+    /// Whether it is an object, which is linked later.
     pub(super) fn is_object(&self) -> bool {
         self.header.kind == elf::ET_REL
     }
 
-    /// Whether it is linked for fixed addresses, so that a plain word can be one.
+    /// Whether it is linked for fixed addresses, so that any word can be an address.
     pub(super) fn is_fixed(&self) -> bool {
         self.header.kind == elf::ET_EXEC
     }
 
-    /// The sections in which relocations are, by the section that they are for.
+    /// The sections with relocations, by the section that they apply to.
     pub(super) fn relocation_tables(&self) -> BTreeMap<usize, Vec<usize>> {
         if let Relocations::Coff(all) = &self.relocations {
             return (0..all.len()).map(|index| (index, vec![index])).collect();
@@ -217,7 +217,7 @@ impl<'d> HostFile<'d> {
     /// The relocations in section `index`, in their order.
     ///
     /// # Errors
-    /// A table that is cut short, or of a form that is not known.
+    /// A table is truncated, or has an unknown form.
     pub(super) fn relocations(&self, index: usize) -> Result<Vec<Relocation>> {
         if let Relocations::Coff(all) = &self.relocations {
             return Ok(all
@@ -329,7 +329,7 @@ fn sections<'d>(data: &'d [u8], class: Class, header: &FileHeader) -> Result<Vec
     for (index, header) in table.headers.iter().enumerate() {
         let name = name(names, header.name, &mut left)?;
         let number = numbers.entry(name).or_insert(0);
-        // The null section's size may be the number of sections.
+        // The size of the null section may hold the number of sections.
         let body = if index == 0 {
             &[][..]
         } else {
@@ -348,8 +348,8 @@ fn sections<'d>(data: &'d [u8], class: Class, header: &FileHeader) -> Result<Vec
     Ok(found)
 }
 
-/// The string at `offset` of a table. `left` is how many bytes all names of a file may still have:
-/// they may share their bytes, and a small file could say much.
+/// The string at `offset` of a table. `left` is the remaining limit on the total size of names.
+/// Names may share their bytes, so a small file could claim many.
 fn name<'d>(table: &'d [u8], offset: u32, left: &mut usize) -> Result<&'d [u8], Malformed> {
     if offset == 0 && table.is_empty() {
         return Ok(&[]);

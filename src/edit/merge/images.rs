@@ -1,6 +1,6 @@
-//! Which images of which build go into the merged file, in which order. Images stand in units:
-//! those of which a runtime takes one. A unit of the result has the images of the same unit of
-//! every build.
+//! Selects the images of the merged file and their order. Images are grouped in units: a runtime
+//! loads one image of each unit. A unit of the result has the images of the same unit in every
+//! build.
 
 use std::collections::BTreeMap;
 
@@ -18,44 +18,44 @@ use crate::target::Target;
 /// The images of one unit of the merged file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MergedUnit {
-    /// The members of archives that it is in, the outermost first.
+    /// The archive members that contain it, the outermost first.
     pub(crate) members: Vec<String>,
     /// Its runtime.
     pub(crate) kind: OffloadKind,
-    /// Which of the units of this runtime in its object or program it is.
+    /// Its index among the units of this runtime in its object or program.
     pub(crate) index: usize,
-    /// Where it is in the first build, for people.
+    /// Its location in the first build, for messages.
     pub(crate) place: String,
-    /// Its images, in the order in which a link of all of them has them.
+    /// Its images, in the order that a link for all devices would produce.
     pub(crate) images: Vec<Taken>,
 }
 
 /// An image of the merged file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// The build that it is from, by its place in the list of builds.
+    /// The build that provides it, by its index.
     pub(crate) build: usize,
     /// Its number in that build's report.
     pub(crate) image: usize,
-    /// The same bytes for the same target in other builds, which are left out: build and number.
+    /// Copies for the same target in other builds, which are left out: build and image number.
     pub(crate) also: Vec<(usize, usize)>,
 }
 
-/// What is an object or program known by in every build: the members of archives that it is in, and
-/// which of several of one name.
+/// Identifies an object or program in every build: its archive members, and its index among those
+/// of the same name.
 type ContentKey<'f> = (&'f [String], usize);
-/// What a unit is known by in every build.
+/// Identifies a unit in every build.
 type UnitKey<'f> = (ContentKey<'f>, OffloadKind, usize);
 /// The units of a build.
 type Units<'f> = BTreeMap<UnitKey<'f>, Unit<'f>>;
 
-/// What the merged file has of `builds`, the reports on files of one source that were compiled for
-/// different devices. The reports must have kernels, what is registered, and hashes.
+/// Selects the images of a merge of `builds`, the reports on files of one source that were compiled
+/// for different devices. The reports must include kernels, registrations and hashes.
 ///
 /// # Errors
-/// What speaks against it, by name: a build that cannot be read; a unit that one build lacks; an
-/// image that is not what its container says; a registered kernel that an image lacks; two images
-/// for one target that differ, or two targets of which a runtime could not tell which to take.
+/// The builds do not match: a build cannot be read; a build lacks a unit; an image contradicts the
+/// label of its container; an image lacks a registered kernel; two images for one target differ; or
+/// two targets are ambiguous, so that a runtime could load either.
 pub(crate) fn check_images(builds: &[FileReport]) -> Result<Vec<MergedUnit>> {
     for report in builds {
         if let Some(error) = report.errors.first() {
@@ -89,7 +89,7 @@ pub(crate) fn check_images(builds: &[FileReport]) -> Result<Vec<MergedUnit>> {
     Ok(merged)
 }
 
-/// The units of a build by what they are known by.
+/// The units of a build, by key.
 fn of_build(report: &FileReport) -> Units<'_> {
     let mut seen: BTreeMap<&[String], usize> = BTreeMap::new();
     let mut all = Units::new();
@@ -103,7 +103,7 @@ fn of_build(report: &FileReport) -> Units<'_> {
     all
 }
 
-/// The units of an object or program, each with its number among those of its runtime.
+/// The units of an object or program, each with its index among those of its runtime.
 fn numbered<'f>(content: &Content<'f>) -> Vec<(usize, OffloadKind, Unit<'f>)> {
     let mut next: BTreeMap<OffloadKind, usize> = BTreeMap::new();
     let mut each = |unit: Unit<'f>| {
@@ -114,7 +114,7 @@ fn numbered<'f>(content: &Content<'f>) -> Vec<(usize, OffloadKind, Unit<'f>)> {
     units::of(content).into_iter().map(&mut each).collect()
 }
 
-/// That two builds have the same units.
+/// Checks that two builds have the same units.
 fn same_units(
     builds: &[FileReport],
     (one, first): (usize, &Units<'_>),
@@ -148,7 +148,7 @@ fn same_units(
     Ok(())
 }
 
-/// What is wrong with a unit by itself.
+/// Checks a single unit.
 fn of_one(place: &str, unit: &Unit<'_>) -> Result<()> {
     for image in &unit.images {
         if let Some(disagreement) = claims::disagreement(image) {
@@ -187,9 +187,9 @@ fn of_one(place: &str, unit: &Unit<'_>) -> Result<()> {
     Ok(())
 }
 
-/// That no build lacks a kernel that another one has, where no table tells which are registered.
+/// Checks that no build lacks a kernel of another build, if no table lists the registered kernels.
 fn same_kernels(builds: &[FileReport], key: &UnitKey<'_>, units: &[&Unit<'_>]) -> Result<()> {
-    // SYCL's images each have some of the kernels.
+    // Each SYCL image has only some of the kernels.
     if key.1 == OffloadKind::Sycl
         || units
             .iter()
@@ -221,14 +221,15 @@ fn same_kernels(builds: &[FileReport], key: &UnitKey<'_>, units: &[&Unit<'_>]) -
     Ok(())
 }
 
-/// The images of a unit of all builds, in the order of a link.
+/// The selected images of a unit, in the order of a link.
 fn order(builds: &[FileReport], key: &UnitKey<'_>, units: &[&Unit<'_>]) -> Result<Vec<Taken>> {
-    // Images for one target by build. An object that was linked of several has several of them.
+    // The images for each target, by build. An object that was linked from several has several of
+    // them.
     let mut by_target: BTreeMap<(Target, &'static str), BTreeMap<usize, Vec<&Image>>> =
         BTreeMap::new();
     for (build, unit) in units.iter().enumerate() {
         for image in &unit.images {
-            // A driver takes PTX where there is no code, so that both may be there.
+            // A driver uses PTX only if there is no machine code, so both may exist.
             let format = if image.format == "ptx" { "ptx" } else { "code" };
             let of_target = by_target.entry((canonical(image), format)).or_default();
             of_target.entry(build).or_default().push(image);
@@ -265,8 +266,8 @@ fn order(builds: &[FileReport], key: &UnitKey<'_>, units: &[&Unit<'_>]) -> Resul
     Ok(taken)
 }
 
-/// That no build brings a target id which leaves open what one of another build fixes for the same
-/// processor: a runtime would take either of both.
+/// Checks that no two builds have a target id with and without a setting of the same feature: a
+/// runtime could load either image.
 fn ambiguous<V>(
     builds: &[FileReport],
     key: &UnitKey<'_>,
@@ -293,7 +294,7 @@ fn ambiguous<V>(
     Ok(())
 }
 
-/// A target as the id of an entry of a bundle, whose rules say which ones are in conflict.
+/// A target as the id of a bundle entry, because the bundle rules define conflicts.
 fn id(target: &Target) -> Id {
     Id {
         kind: "hip".to_owned(),
@@ -302,7 +303,7 @@ fn id(target: &Target) -> Id {
     }
 }
 
-/// What an image is for, with its target id as compilers spell it.
+/// The target of an image, with its target id in the spelling of compilers.
 fn canonical(image: &Image) -> Target {
     let target = target(image);
     let arch = if target.is_amdgcn() {
@@ -313,7 +314,7 @@ fn canonical(image: &Image) -> Target {
     Target::new(&target.triple, &arch)
 }
 
-/// The file of a build, for people.
+/// The file of a build, for messages.
 fn file(builds: &[FileReport], build: usize) -> String {
     builds
         .get(build)
@@ -321,7 +322,7 @@ fn file(builds: &[FileReport], build: usize) -> String {
         .unwrap_or_default()
 }
 
-/// Where a unit of a build is, for people.
+/// The location of a unit in a build, for messages.
 fn shown(builds: &[FileReport], build: usize, ((members, _), ..): &UnitKey<'_>) -> String {
     members.iter().fold(file(builds, build), |text, member| {
         format!("{text}({})", printable(member))

@@ -1,5 +1,5 @@
-//! The merged file is put together: the first build with the images of the others in it. `row`
-//! merges containers in a row, `entries` what is in one of them, `host_file` objects and programs.
+//! Composes the merged file: the first build, with the images of the others. `row` merges rows of
+//! containers, `entries` the entries of one container, `host_file` objects and programs.
 
 mod entries;
 mod host_file;
@@ -19,12 +19,12 @@ use crate::formats::archive::resize::plan;
 use crate::io::file_slice::Spool;
 use crate::io::rope::Rope;
 
-/// The file merged of `builds`, with the images that `units` name
-/// ([`check_images`](super::check_images)); none where it is the first build as it was. What had to
-/// be compressed or composed for it is in `spool`.
+/// Merges `builds`, with the images that `units` select ([`check_images`](super::check_images)).
+/// Returns `None` if the result equals the first build. Compressed and composed data is in `spool`.
 ///
 /// # Errors
-/// A build is damaged, or an image is where none can be added; the error says where and why.
+/// A build is damaged, or an image cannot be added at its location; the error names the location
+/// and the reason.
 pub(crate) fn join(
     builds: &[Build<'_>],
     units: &[MergedUnit],
@@ -48,27 +48,27 @@ pub(crate) fn join(
     }
 }
 
-/// What becomes of an image.
+/// The decision about an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It is taken; the number is its place among all that are.
+    /// The image is included; the number is its rank in the order of all images.
     Taken(usize),
-    /// It is left out: another build has the same one.
+    /// The image is left out, because another build has the same one.
     Also,
 }
 
 /// The state of the recursion.
 struct Joiner<'j> {
-    /// For each build, the fates of its images by number. Images that runtimes do not see have none:
-    /// the host's entries of bundles.
+    /// For each build, the fates of its images by number. Images that runtimes do not see, such as
+    /// the host entries of bundles, have none.
     fates: Vec<HashMap<usize, Fate>>,
-    /// The images of the others that have been put in, by build and number.
+    /// The images that the file has, by build and number.
     placed: HashSet<(usize, usize)>,
     spool: &'j mut Spool,
 }
 
 impl Joiner<'_> {
-    /// What becomes of the first build's bytes.
+    /// Merges the data at a location, and returns the outcome for the first build.
     fn enter(&mut self, locations: &Locations<'_>) -> Result<Outcome> {
         match locations.shape()? {
             Shape::Same => {
@@ -92,7 +92,7 @@ impl Joiner<'_> {
         }
     }
 
-    /// Notes that images are there which are the same in all builds, since all is.
+    /// Records the images of identical data as present.
     fn note_same(&mut self, locations: &Locations<'_>) {
         for (build, location) in locations.all.iter().enumerate() {
             if let Some(node) = location.node {
@@ -101,7 +101,7 @@ impl Joiner<'_> {
         }
     }
 
-    /// Notes that the images in `node` of a build are there.
+    /// Records the images in `node` of a build as present.
     fn place(&mut self, build: usize, node: &Node) {
         let images = node.images.clone();
         self.placed.extend(images.map(|image| (build, image)));
@@ -137,7 +137,7 @@ impl Joiner<'_> {
         Ok(bytes.into())
     }
 
-    /// That every image which was to be taken of the other builds is in the file.
+    /// Checks that the file has every selected image of the other builds.
     fn check_all_placed(&self, builds: &[Build<'_>], units: &[MergedUnit]) -> Result<()> {
         for taken in units.iter().flat_map(|unit| &unit.images) {
             if taken.build > 0 && !self.placed.contains(&(taken.build, taken.image)) {
@@ -157,8 +157,8 @@ fn fates(builds: usize, units: &[MergedUnit]) -> Vec<HashMap<usize, Fate>> {
     let mut fates = vec![HashMap::new(); builds];
     let mut set = |build: usize, image: usize, fate: Fate| {
         if let Some(of_build) = fates.get_mut(build) {
-            // An image of several runtimes is in several units, and stands where the first of these
-            // is.
+            // An image for several runtimes is in several units; its position in the first of these
+            // counts.
             of_build.entry(image).or_insert(fate);
         }
     };

@@ -1,5 +1,5 @@
-//! The same place in every build: what is there has one format in all of them, and members of
-//! archives stand in one order.
+//! Walks all builds in lockstep: checks that each location has the same format in every build, and
+//! that archives have the same members in the same order.
 
 use std::path::Path;
 
@@ -16,19 +16,19 @@ use crate::formats::magic::{ByteKind, byte_kind};
 use crate::io::file_slice::FileSlice;
 use crate::model::{OffloadKind, printable};
 
-/// A build that is to be merged with others.
+/// A build to be merged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Build<'b> {
-    /// Where it was opened.
+    /// The path at which it was opened.
     pub(crate) path: &'b Path,
-    /// All of it.
+    /// Its contents.
     pub(crate) piece: &'b FileSlice,
-    /// What is in it: with kernels, what is registered, and hashes.
+    /// Its report, with kernels, registrations and hashes.
     pub(crate) report: &'b FileReport,
 }
 
-/// Fills in what a fatbinary that is a file by itself does not say: that its images are for CUDA.
-/// Without a runtime they would be in nobody's way, and images that differ would not be found.
+/// Sets the kind of images in standalone fatbinaries to CUDA, because the format does not name a
+/// runtime. Without a kind, no two images would conflict, and differing ones would not be found.
 pub(crate) fn name_kinds(report: &mut FileReport) {
     let is_nameless =
         |image: &&mut Image| image.kinds.is_empty() && image.container == Some("fatbinary");
@@ -37,31 +37,31 @@ pub(crate) fn name_kinds(report: &mut FileReport) {
     }
 }
 
-/// A place in a build.
+/// A location in a build.
 #[derive(Debug, Clone)]
 pub(super) struct Location<'b> {
     pub(super) piece: FileSlice,
     /// For messages: `libx.a(a.o): .hip_fatbin`.
     pub(super) place: String,
-    /// The device code there; none if there is none.
+    /// The tree of the device code there, if any.
     pub(super) node: Option<&'b Node>,
 }
 
-/// The same place in every build, in the order of the builds; in none of them a list is empty.
+/// The same location in every build, in the order of the builds. An empty list is invalid.
 #[derive(Debug, Clone)]
 pub(super) struct Locations<'b> {
     pub(super) all: Vec<Location<'b>>,
     depth: usize,
 }
 
-/// What is at a place.
+/// The format of the data at a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     /// An archive.
     Archive,
     /// An ELF object, program or shared library for the host, or a COFF object.
     Host,
-    /// Containers of device code in a row.
+    /// A row of device code containers.
     Containers,
     /// The same bytes in all builds.
     Same,
@@ -70,7 +70,7 @@ pub(super) enum Shape {
 }
 
 impl<'b> Locations<'b> {
-    /// All of the builds.
+    /// The whole builds.
     pub(super) fn of(builds: &[Build<'b>]) -> Locations<'b> {
         let location = |build: &Build<'b>| Location {
             piece: build.piece.clone(),
@@ -83,15 +83,15 @@ impl<'b> Locations<'b> {
         }
     }
 
-    /// The place in the first build, whose file the others are merged into.
+    /// The location in the first build, which the others are merged into.
     pub(super) fn base(&self) -> Result<&Location<'b>> {
         self.all.first().context("no builds to merge")
     }
 
-    /// What is there.
+    /// The format of the data at this location.
     ///
     /// # Errors
-    /// It has another format in one of the builds, or one of which the parts cannot be merged.
+    /// The format differs between builds, or files of this format cannot be merged.
     pub(super) fn shape(&self) -> Result<Shape> {
         let base = self.base()?;
         check_nesting(self.depth, &base.place)?;
@@ -116,10 +116,10 @@ impl<'b> Locations<'b> {
         Ok(shape)
     }
 
-    /// The members of the archives that are there, each in every build.
+    /// The members of the archives at this location, each in every build.
     ///
     /// # Errors
-    /// An archive is damaged, or they have not the same members in the same order.
+    /// An archive is damaged, or the builds do not have the same members in the same order.
     pub(super) fn members(&self) -> Result<Vec<Locations<'b>>> {
         let base = self.base()?;
         let all = self
@@ -166,7 +166,7 @@ impl<'b> Locations<'b> {
             .collect())
     }
 
-    /// Lets go of what was read of these bytes.
+    /// Releases the pages of these files from memory.
     pub(super) fn release(&self) {
         self.all
             .iter()
@@ -174,7 +174,7 @@ impl<'b> Locations<'b> {
     }
 }
 
-/// What is at a place, and what people call it.
+/// The format of the data at a location, and its name for messages.
 fn shape_of(location: &Location<'_>) -> Result<(Shape, &'static str)> {
     let data = location.piece.bytes();
     Ok(match byte_kind(data, true) {

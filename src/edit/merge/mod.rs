@@ -1,24 +1,24 @@
-//! Merging builds of one source that were each compiled for other devices: the proof that this can
-//! be done, the plan, and the file.
+//! Merges builds of one source that were compiled for different devices: verifies that the builds
+//! match, selects the images, and composes the file.
 //!
-//! [`differences`] goes through all builds at once (`lockstep`). [`compare_hosts`] compares
-//! the host halves of two files, everything but their device code (`device`): objects section by
-//! section (`objects`), programs and shared libraries so that an address counts for what stands
-//! there (`linked`), since device code of another size moves everything behind it. `place_names`
-//! knows names that tell a place and no difference. [`check_images`] puts the images of all builds
-//! together: which are taken, in which order. [`join`] makes the merged file of that.
+//! [`differences`] walks all builds in lockstep (`lockstep`). [`compare_hosts`] compares the host
+//! halves of two files, that is, everything but their device code (`device`). Objects are compared
+//! section by section (`objects`). In programs and shared libraries, addresses are compared by
+//! their targets (`linked`), because device code of another size moves everything after it.
+//! `place_names` recognizes names that contain a path or file id and differ only in that.
+//! [`check_images`] selects the images of all builds and their order. [`join`] composes the merged
+//! file.
 //!
-//! Not compared is what does not change what the host does, or is made anew: build ids, `.comment`,
-//! offld's own note, everything about debugging (`.debug_*` as a whole, and with it the paths in
-//! there), string tables and the order of symbols, what the compiler notes for linkers
-//! (`.llvm_addrsig`, `.llvm.call-graph-profile`), copies of the source as bitcode (`.llvmbc`,
-//! `.llvmcmd`), the names of source files among the symbols, and in programs every section that is
-//! not loaded.
+//! Data that does not affect the host, or is generated again, is not compared: build ids,
+//! `.comment`, offld's own note, debug information (`.debug_*` as a whole, and with it the paths in
+//! there), string tables and the order of symbols, compiler notes for linkers (`.llvm_addrsig`,
+//! `.llvm.call-graph-profile`), copies of the source as bitcode (`.llvmbc`, `.llvmcmd`), names of
+//! source files among the symbols, and in programs all sections that are not loaded.
 //!
-//! What is proven of programs and libraries: every byte that differs is part of an address or a
-//! distance, in a place where one can be, that leads to the same byte of the same section in both.
-//! It is a proof against builds that are not of one source, and none against somebody who makes two
-//! files to deceive it: what is equal is taken for equal without asking what it stands for, and
+//! For programs and libraries, the comparison proves this: every byte that differs is part of an
+//! address or a distance, at an offset where one can be, and its target is the same byte of the
+//! same section in both files. This detects builds of different sources. It is no defence against
+//! somebody who crafts two files to deceive it: equal bytes count as equal whatever they mean, and
 //! code is not disassembled.
 
 mod coff_file;
@@ -55,12 +55,11 @@ use crate::formats::offload_sections;
 use crate::model::{Generation, printable};
 use crate::registration::read::{self, Registered};
 
-/// The type of the section that says which functions call each other how often
-/// (`SHT_LLVM_CALL_GRAPH_PROFILE`).
+/// The type of the section with call counts between functions (`SHT_LLVM_CALL_GRAPH_PROFILE`).
 const SHT_LLVM_CALL_GRAPH_PROFILE: elf::SectionType = elf::SectionType(0x6fff_4c09);
-/// How many names are told that differ in a place alone: all of them for one reason.
+/// Limit on reported pairs of names that differ only in a path or file id: all have the same cause.
 const MOST_NAMES: usize = 3;
-/// How the names of sections begin that are not compared, whatever their types.
+/// Prefixes of section names that are not compared, whatever their types.
 const NOT_COMPARED: [&str; 13] = [
     ".comment",
     ".note.gnu.build-id",
@@ -72,19 +71,18 @@ const NOT_COMPARED: [&str; 13] = [
     ".gnu.debug",
     ".llvmbc",
     ".llvmcmd",
-    // In COFF objects these two have no type of their own.
+    // In COFF objects these two have no section type of their own.
     ".llvm_addrsig",
     ".llvm.call-graph-profile",
-    // Up to a page that fills the last of those which the loader makes read-only: of what it is
-    // depends on where it stands.
+    // RELRO padding, up to one page; its size depends on its address, so it may differ.
     ".relro_padding",
 ];
 
-/// Where the host halves of `builds` differ from that of the first one, each with its place and,
-/// where one is known, the remedy. Nothing where they agree.
+/// The differences between the host halves of `builds` and that of the first one, each with its
+/// location and, if known, the remedy. Empty if all match.
 ///
 /// # Errors
-/// A build is damaged, is of a format that cannot be merged, or of another one than the first.
+/// A build is damaged, has a format that cannot be merged, or has another format than the first.
 pub(crate) fn differences(builds: &[Build<'_>]) -> Result<Vec<HostDifference>> {
     let mut found = Vec::new();
     compare_builds(&Locations::of(builds), &mut found)?;
@@ -94,9 +92,9 @@ pub(crate) fn differences(builds: &[Build<'_>]) -> Result<Vec<HostDifference>> {
 /// A difference between two builds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HostDifference {
-    /// Where it is and what differs.
+    /// The location and the description.
     pub(crate) text: String,
-    /// Whether the text says what makes them agree.
+    /// Whether the text contains a remedy.
     pub(crate) has_remedy: bool,
 }
 
@@ -104,7 +102,7 @@ fn compare_builds(locations: &Locations, found: &mut Vec<HostDifference>) -> Res
     let base = locations.base()?;
     match locations.shape()? {
         Shape::Same => {}
-        // What is in containers is compared when they are put together.
+        // The contents of containers are compared by `join`.
         Shape::Containers => {}
         Shape::Archive => {
             for member in locations.members()? {
@@ -158,18 +156,18 @@ fn compare_builds(locations: &Locations, found: &mut Vec<HostDifference>) -> Res
     Ok(())
 }
 
-/// A file, or a member of an archive, of which the host half is compared.
+/// A file or archive member whose host half is compared.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostHalf<'d> {
-    /// Where it is, for people: the path, with the members of archives that it is in.
+    /// Its location in messages: the path, with the archive members that contain it.
     pub(crate) name: &'d str,
     /// The whole ELF file or COFF object.
     pub(crate) data: &'d [u8],
-    /// The ranges of it that hold device code or say where it is, as [`device_ranges`] has them.
+    /// The ranges of `data` that hold device code or describe its location ([`device_ranges`]).
     pub(crate) device: &'d [Range<u64>],
 }
 
-/// A file as it is compared.
+/// A file, parsed for the comparison.
 struct ParsedHost<'d> {
     name: &'d str,
     file: HostFile<'d>,
@@ -189,8 +187,8 @@ impl<'d> ParsedHost<'d> {
         })
     }
 
-    /// The parts of a section that belong to device code, as offsets in it. A section of which all
-    /// does is one part.
+    /// The ranges of device code in a section, as offsets in it. A section of only device code is
+    /// one range.
     fn device_parts(&self, section: &Section<'_>) -> Vec<Range<u64>> {
         if device::is_device(section) {
             return std::iter::once(0..section.header.size).collect();
@@ -202,7 +200,7 @@ impl<'d> ParsedHost<'d> {
         )
     }
 
-    /// The names by which device code is looked up, and all other symbols.
+    /// The names of registered entries and of all symbols but those of source files.
     fn names(&self) -> BTreeSet<&[u8]> {
         let file = &self.file;
         let symbols = file
@@ -220,12 +218,12 @@ impl<'d> ParsedHost<'d> {
     }
 }
 
-/// Where the host halves of two files differ; nothing where they are the same, so that device code
-/// of one can be put into the other. There may be more differences than are told, and the last one
-/// says so then.
+/// Compares the host halves of two files. Returns no difference if they match, so that one file can
+/// take device code of the other. The number of reported differences is limited; if there are more,
+/// the last one says how many.
 ///
 /// # Errors
-/// A file that is damaged, or is no ELF object, program or shared library, and no COFF object.
+/// A file is damaged, or is neither an ELF object, program or shared library nor a COFF object.
 pub(crate) fn compare_hosts(one: &HostHalf<'_>, other: &HostHalf<'_>) -> Result<Vec<Difference>> {
     let (one, other) = (ParsedHost::read(one)?, ParsedHost::read(other)?);
     let mut found = Differences::default();
@@ -234,7 +232,7 @@ pub(crate) fn compare_hosts(one: &HostHalf<'_>, other: &HostHalf<'_>) -> Result<
     if found.count() > 0 {
         return Ok(found.finish());
     }
-    // Names of other lengths move everything, so that these are all there is to say.
+    // Names of other lengths move everything else, so only the names are reported.
     let pairs = place_names::pairs(&one.names(), &other.names());
     if !pairs.is_empty() {
         for pair in pairs.iter().take(MOST_NAMES) {
@@ -259,7 +257,7 @@ pub(crate) fn compare_hosts(one: &HostHalf<'_>, other: &HostHalf<'_>) -> Result<
     Ok(found.finish())
 }
 
-/// What the headers of the files say of the host: its processor, and what kind of file it is.
+/// Compares the host descriptions in the file headers: machine, file type and flags.
 fn headers(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differences) {
     let (first, second) = (&one.file.header, &other.file.header);
     let mut expect = |is_same: bool, what: &str| {
@@ -292,11 +290,12 @@ fn headers(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differences
     );
 }
 
-/// Whether the tables of entries are of one release: a runtime reads no table of two.
+/// Compares the generations of the entry tables: a runtime cannot read a table of mixed
+/// generations.
 fn generations(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differences) {
     let sizes = |half: &ParsedHost<'_>| -> BTreeSet<(String, Option<u64>)> {
         let tables = half.registered.tables.iter();
-        // After a relocatable link a table's name has a tag at its end.
+        // After a relocatable link a table's name ends with a tag.
         let plain = |name: &str| {
             name.rsplit_once("entries")
                 .map_or(name.to_owned(), |(start, _)| format!("{start}entries"))
@@ -306,8 +305,8 @@ fn generations(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differe
             .collect()
     };
     let (first, second) = (sizes(one), sizes(other));
-    // Without a table it is of another kind of device code, or has none: the comparison of sections
-    // says so.
+    // A file without a table has device code of another kind, or none. The comparison of sections
+    // reports that.
     if first == second || first.is_empty() || second.is_empty() {
         return;
     }
@@ -339,7 +338,7 @@ fn generations(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differe
     });
 }
 
-/// The releases whose tables these are.
+/// The LLVM releases that write entries of this size.
 fn release(section: &str, entry_size: u64) -> &'static str {
     let narrow = generation_of_entry(entry_size) == Some(Generation::Llvm15);
     match section == offload_sections::ENTRIES {
@@ -349,7 +348,7 @@ fn release(section: &str, entry_size: u64) -> &'static str {
     }
 }
 
-/// Whether a section is not compared, as the head of this file says.
+/// Whether a section is excluded from the comparison, as described at the top of this file.
 fn is_left_out(section: &Section<'_>, is_object: bool) -> bool {
     let header = &section.header;
     let by_name = NOT_COMPARED

@@ -1,6 +1,6 @@
-//! Compares the host halves of two objects, ELF or COFF: their sections by name, and of those with
-//! one name by their order, with contents, relocations and groups; and their symbols. A relocation
-//! counts for what it is against by name, since both files number their symbols as they like.
+//! Compares the host halves of two objects, ELF or COFF: their sections, paired by name and order,
+//! with contents, relocations and groups; and their symbols. Relocations are compared by the name
+//! of their target, because the numbers of symbols may differ.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::model::{printable, printable_name};
 /// Adds the differences of two objects.
 ///
 /// # Errors
-/// Damaged relocations.
+/// The relocations are damaged.
 pub(super) fn compare(
     one: &ParsedHost<'_>,
     other: &ParsedHost<'_>,
@@ -51,25 +51,25 @@ pub(super) fn compare(
     Ok(())
 }
 
-/// An object with what comparing it takes.
+/// An object with lookup tables for the comparison.
 struct View<'h, 'd> {
     half: &'h ParsedHost<'d>,
-    /// What is compared, by name.
+    /// The compared sections, by key.
     sections: BTreeMap<Key<'d>, usize>,
     names: Names<'d>,
-    /// The sections with the relocations of each section.
+    /// The relocation sections of each section.
     relocations: BTreeMap<usize, Vec<usize>>,
 }
 
-/// What a relocation is against.
+/// The target of a relocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Against<'d> {
     Nothing,
     /// A symbol that other files may define.
     Name(&'d [u8]),
-    /// A place in a section, by what the section is known by.
+    /// An offset in a section.
     Place(Key<'d>, u64),
-    /// A symbol that is in no section: an absolute one, or thread-local data.
+    /// A symbol without a section: an absolute one, or thread-local data.
     Other(&'d [u8], u16, u64),
 }
 
@@ -115,7 +115,7 @@ impl<'h, 'd> View<'h, 'd> {
         self.section(index).is_some_and(covered)
     }
 
-    /// Whether a place of a section belongs to device code.
+    /// Whether a location in a section belongs to device code.
     fn is_device(&self, section: usize, value: u64) -> bool {
         self.section(section).is_some_and(|own| {
             device::is_device(own)
@@ -147,7 +147,7 @@ impl<'h, 'd> View<'h, 'd> {
     }
 }
 
-/// Two sections of one name.
+/// Two sections with the same key.
 struct Pair<'v, 'h, 'd> {
     one: (&'v View<'h, 'd>, usize),
     other: (&'v View<'h, 'd>, usize),
@@ -216,7 +216,7 @@ impl Pair<'_, '_, '_> {
         self.relocations(one, found)
     }
 
-    /// Compares what is outside of device code, up to the first difference.
+    /// Compares the bytes outside of device code, up to the first difference.
     fn bytes(&self, one: &Section<'_>, other: &Section<'_>, found: &mut Differences) {
         let parts = self.one.0.half.device_parts(one);
         if parts != self.other.0.half.device_parts(other) {
@@ -302,7 +302,7 @@ impl Pair<'_, '_, '_> {
         Ok(())
     }
 
-    /// Compares the members of two groups, and the symbols that they are known by.
+    /// Compares the members of two groups, and their signature symbols.
     fn group(&self, found: &mut Differences) {
         let [one, other] = [self.one, self.other].map(|(view, index)| {
             let section = view.section(index)?;
@@ -339,7 +339,7 @@ impl Pair<'_, '_, '_> {
     }
 }
 
-/// What is between `parts` of `size` bytes.
+/// The gaps between `parts` in `size` bytes.
 fn outside(parts: &[Range<u64>], size: u64) -> Vec<Range<u64>> {
     let mut at = 0;
     let mut found = Vec::new();
@@ -352,8 +352,7 @@ fn outside(parts: &[Range<u64>], size: u64) -> Vec<Range<u64>> {
     found
 }
 
-/// The relocations of a section, without those of device code: place, type, what they are against,
-/// addend.
+/// The relocations of a section, without those of device code: offset, type, target, addend.
 type Relocations<'d> = Vec<(u64, u32, Against<'d>, Option<i64>)>;
 
 fn relocations<'d>(view: &View<'_, 'd>, index: usize) -> Result<Relocations<'d>> {
@@ -372,13 +371,13 @@ fn relocations<'d>(view: &View<'_, 'd>, index: usize) -> Result<Relocations<'d>>
             .filter(|one| !device.iter().any(|part| part.contains(&one.place)));
         all.extend(kept.map(|one| (one.place, one.kind, view.against(one.symbol), one.addend)));
     }
-    // Those of one place belong together, in their order.
+    // Relocations at the same offset belong together, in their order.
     all.sort_by_key(|(place, ..)| *place);
     Ok(all)
 }
 
-/// A symbol with what is the same in both files: its name, section, value, size, type and binding,
-/// visibility, and what it stands for.
+/// The attributes of a symbol that must match: name, section, special section index, value, size,
+/// type and binding, visibility, and weak alias.
 type SymbolKey<'d> = (&'d [u8], Option<Key<'d>>, u16, u64, u64, u8, u8, &'d [u8]);
 
 fn symbols(one: &View<'_, '_>, other: &View<'_, '_>, found: &mut Differences) {
@@ -419,8 +418,8 @@ fn symbols(one: &View<'_, '_>, other: &View<'_, '_>, found: &mut Differences) {
     }
 }
 
-/// The symbols of an object in an order that is the same in both files, without those of device
-/// code, of sections and of files.
+/// The symbols of an object in an order that does not depend on the file, without those of device
+/// code, of sections and of source files.
 fn told<'d>(view: &View<'_, 'd>) -> Vec<SymbolKey<'d>> {
     let is_left_out = |symbol: &Symbol<'_>| {
         let in_section = symbol.section.is_some_and(|index| {

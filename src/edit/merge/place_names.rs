@@ -1,7 +1,8 @@
-//! Names that say where a source file was, or in which command it was compiled, and that host code
-//! and images share: OpenMP names kernels by the device and inode number of their source, HIP and
-//! CUDA what is local to a file by a hash of the file and the command line. Where two builds differ
-//! in these alone, they are builds of one program that were not made to be merged.
+//! Recognizes names that contain the path or file id of a source file, or a hash of its compile
+//! command. Host code and images share these names: OpenMP names kernels by the device and inode
+//! number of their source; HIP and CUDA name file-local symbols by a hash of the file and the
+//! command line. Two builds that differ only in such names come from one program, but were compiled
+//! so that they cannot be merged.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,35 +10,35 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::formats::kernels::OPENMP_PREFIX;
 use crate::model::printable_name;
 
-/// What makes names agree.
+/// The change that makes the names match.
 pub(super) type Remedy = &'static str;
 
-/// For names of OpenMP's kernels, which LLVM makes from the numbers that the file system gives a
+/// For names of OpenMP kernels, which LLVM derives from the device and inode number of the source
 /// file.
 pub(super) const ONE_TREE: Remedy = "OpenMP names kernels by the device and inode number of their source file: compile every \
     build from the same source files, not from copies of them";
-/// For what clang makes of the compilation unit's id.
+/// For names that clang derives from the compilation unit's id.
 pub(super) const FIXED_CUID: Remedy = "these names contain the translation unit's id, which clang makes from the source's path and \
     the command line with its architectures: compile every build with the same `-cuid=TEXT`, another TEXT for each source file";
-/// For what nvcc makes of the path of a file.
+/// For names that nvcc derives from a file's path.
 pub(super) const SAME_PATHS: Remedy = "nvcc derives these names from the source's path and the command line: compile every build \
     from the same path with the same options";
 
-/// A form of names: what stands before the part that differs, and how that part is told.
+/// A form of names: the text before the variable part, and the form of that part.
 struct Form {
     before: &'static str,
     part: Part,
     remedy: Remedy,
 }
 
-/// The part of a name that says a place.
+/// The part of a name that depends on a path or file.
 #[derive(Clone, Copy)]
 enum Part {
-    /// Two numbers in hexadecimal digits, each with a `_` after it.
+    /// Two hexadecimal numbers, each followed by `_`.
     DeviceAndInode,
     /// Letters and digits.
     Id,
-    /// Hexadecimal digits with this word after them.
+    /// Hexadecimal digits, followed by this text.
     HexBefore(&'static str),
 }
 
@@ -95,7 +96,7 @@ const FORMS: [Form; 10] = [
 ];
 
 impl Part {
-    /// How many bytes at the start of `rest` are the part; none where they are not of this form.
+    /// The length of the part at the start of `rest`; `None` if `rest` does not have this form.
     fn len(self, rest: &[u8]) -> Option<usize> {
         let hex = |bytes: &[u8]| {
             bytes
@@ -125,8 +126,8 @@ impl Part {
     }
 }
 
-/// `name` with what says a place replaced by `*`, and what makes such names agree; none for a name
-/// that says no place.
+/// `name` with its variable parts replaced by `*`, and the remedy that makes such names match;
+/// `None` for a name without such a part.
 pub(super) fn without_place(name: &[u8]) -> (Cow<'_, [u8]>, Option<Remedy>) {
     let mut out: Cow<'_, [u8]> = Cow::Borrowed(name);
     let mut remedy = None;
@@ -148,8 +149,7 @@ pub(super) fn without_place(name: &[u8]) -> (Cow<'_, [u8]>, Option<Remedy>) {
     (out, remedy)
 }
 
-/// What makes the names `one` and `other` agree, if they differ in what says a place and in nothing
-/// else.
+/// The remedy that makes the names `one` and `other` match, if they differ only in variable parts.
 pub(super) fn remedy(one: &[u8], other: &[u8]) -> Option<Remedy> {
     let ((plain, first), (other_plain, second)) = (without_place(one), without_place(other));
     if one == other || plain != other_plain {
@@ -159,7 +159,7 @@ pub(super) fn remedy(one: &[u8], other: &[u8]) -> Option<Remedy> {
     }
 }
 
-/// Two names that differ in what says a place.
+/// Two names that differ only in variable parts.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) one: String,
@@ -167,8 +167,8 @@ pub(super) struct Pair {
     pub(super) remedy: Remedy,
 }
 
-/// The names that are in one of the sets alone, and have a counterpart in the other that differs in
-/// what says a place.
+/// The names that only one of the sets has, each with a counterpart in the other set that differs
+/// only in variable parts.
 pub(super) fn pairs(one: &BTreeSet<&[u8]>, other: &BTreeSet<&[u8]>) -> Vec<Pair> {
     let mut without: BTreeMap<Vec<u8>, &[u8]> = BTreeMap::new();
     for name in other.difference(one) {
@@ -188,15 +188,15 @@ pub(super) fn pairs(one: &BTreeSet<&[u8]>, other: &BTreeSet<&[u8]>) -> Vec<Pair>
     one.difference(other).filter_map(pair).collect()
 }
 
-/// No name is longer; so much is looked for its ends.
+/// Limit on the length of names, for the search for their ends.
 const LONGEST: usize = 4096;
 
-/// What makes the names around two places agree, if they differ in what says a place alone.
+/// The remedy for the names around two offsets, if they differ only in variable parts.
 pub(super) fn remedy_at(one: &[u8], at: usize, other: &[u8], other_at: usize) -> Option<Remedy> {
     remedy(around(one, at)?, around(other, other_at)?)
 }
 
-/// The string with the byte at `at`, without the zeros around it.
+/// The zero-terminated string that contains the byte at `at`.
 fn around(bytes: &[u8], at: usize) -> Option<&[u8]> {
     let lowest = at.saturating_sub(LONGEST);
     let before = bytes.get(lowest..at)?;
@@ -206,8 +206,8 @@ fn around(bytes: &[u8], at: usize) -> Option<&[u8]> {
     bytes.get(start..end)
 }
 
-/// What makes the strings of two sections agree, if there are as many and they differ in what says
-/// a place alone.
+/// The remedy for the strings of two sections, if their numbers are equal and they differ only in
+/// variable parts.
 pub(super) fn remedy_of_all(one: &[u8], other: &[u8]) -> Option<Remedy> {
     let mut found = None;
     let (mut first, mut second) = (one.split(|byte| *byte == 0), other.split(|byte| *byte == 0));

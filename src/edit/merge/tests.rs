@@ -1,5 +1,5 @@
-//! Tests of the comparison on objects and programs that `cc` and the system's linker make of one
-//! source, with device code of different sizes, and on programs that are changed afterwards.
+//! Tests of the comparison with objects and programs that `cc` and the system's linker build from
+//! one source, with device code of different sizes, and with modified programs.
 
 mod machines;
 mod objects;
@@ -10,8 +10,8 @@ use std::process::Command;
 
 use super::*;
 
-/// A host with the parts that compilers make: a table of entries, images with their rows and
-/// descriptor as LLVM's wrapper writes them, functions that call each other, tables of jumps,
+/// A host source with the constructs that compilers emit: an entry table, images with their rows
+/// and descriptor as LLVM's wrapper writes them, functions that call each other, jump tables,
 /// pointers, strings, constants.
 const SOURCE: &str = r#"
 #ifndef ROWS
@@ -76,7 +76,7 @@ int main(int count, char **words) { return start(count) + words[0][0]; }
 #endif
 "#;
 
-/// The source compiled with `words`.
+/// The source, compiled with the arguments `words`.
 fn compiled(folder: &Path, words: &[&str]) -> Vec<u8> {
     let (source, output) = (folder.join("host.c"), folder.join("output"));
     if !source.exists() {
@@ -124,7 +124,7 @@ fn differences(one: &[u8], other: &[u8]) -> Vec<String> {
     found.iter().map(Difference::to_string).collect()
 }
 
-/// The differences, of which one must begin with `start`.
+/// Checks that two files differ, and that one difference begins with `start`.
 #[track_caller]
 fn expect(one: &[u8], other: &[u8], start: &str) {
     let found = differences(one, other);
@@ -134,7 +134,7 @@ fn expect(one: &[u8], other: &[u8], start: &str) {
     );
 }
 
-/// All words of both.
+/// The concatenated argument lists.
 fn both<'w>(one: &[&'w str], other: &[&'w str]) -> Vec<&'w str> {
     [one, other].concat()
 }

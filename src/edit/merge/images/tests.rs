@@ -1,5 +1,5 @@
-//! Tests on objects that are made here, with images of a CPU that `cc` compiles and images that are
-//! only named.
+//! Tests with generated objects, whose images are CPU code compiled by `cc`, or arbitrary bytes
+//! with a target name.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::sys::shell::Shell;
 
 const CPU: &str = "x86_64-pc-linux-gnu";
 const AMD: &str = "amdgcn-amd-amdhsa";
-/// What kernels of a CPU are told by.
+/// The prefix of kernel names in CPU images.
 const PREFIX: &str = "__omp_offloading_1_2_";
 const OPENMP: u16 = 1;
 const HIP: u16 = 4;
@@ -132,7 +132,7 @@ fn report(name: &str, bytes: &[u8]) -> FileReport {
     }
 }
 
-/// The plan for these builds, or what speaks against it.
+/// The plan for these builds, or the error.
 fn plan(builds: &[&[u8]]) -> Result<Vec<MergedUnit>, String> {
     let reports: Vec<_> = builds
         .iter()
@@ -232,7 +232,7 @@ fn a_kernel_that_an_image_lacks_is_named() {
         plan(&[&whole, &none]).unwrap_err(),
         "b2: 2 kernels are registered with OpenMP, but no image has them"
     );
-    // Where no table tells the kernels, images are compared with each other.
+    // Without a table of kernels, images are compared with each other.
     let of = |target: &str, kernels: &[&str]| host(&[], &[(HIP, CPU, target, &library(kernels))]);
     assert_eq!(
         plan(&[&of("a", &["one"]), &of("b", &["one"])]).unwrap()[0]

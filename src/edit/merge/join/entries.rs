@@ -1,5 +1,6 @@
-//! One bundle or fatbinary of every build: the first one gets the entries that are taken of the
-//! others. What is compressed as a whole is inflated, and compressed as it was.
+//! Merges one bundle or fatbinary of every build: the first one gets the selected entries of the
+//! others. A bundle that is compressed as a whole is decompressed, and recompressed with its old
+//! settings.
 
 use anyhow::{Context, Result, bail};
 
@@ -16,11 +17,10 @@ use crate::formats::fatbin::{self, Code, Entry, NewEntry};
 use crate::io::file_slice::FileSlice;
 use crate::io::rope::Rope;
 
-/// An entry of the new container: the build that it is from, and its place in that build's
-/// container.
+/// An entry of the new container: its build, and its index in that build's container.
 type Chosen = (usize, usize);
 
-/// The entries of the new container, and those of other builds of which no runtime is told.
+/// The entries of the new container, and the entries of other builds that no runtime uses.
 struct Choice {
     taken: Vec<Chosen>,
     unknown: Vec<Chosen>,
@@ -34,7 +34,7 @@ impl Choice {
 }
 
 impl Joiner<'_> {
-    /// What becomes of the first of these containers, of which each build has one.
+    /// Merges these containers, one of each build, and returns the outcome for the first.
     pub(super) fn entries(&mut self, column: &[Found<'_>]) -> Result<Outcome> {
         let base = column.first().context("no builds to merge")?;
         let is_fatbinary = |found: &Found<'_>| found.kind == Kind::Fatbinary;
@@ -63,7 +63,7 @@ impl Joiner<'_> {
                 match fate {
                     Some(Fate::Taken(rank)) => taken.push((Some(rank), (found.build, entry))),
                     Some(Fate::Also) => {}
-                    // The host's entry, which comes first.
+                    // The host entry, which comes first.
                     None if found.build == 0 => taken.push((None, (0, entry))),
                     None => unknown.push((found.build, entry)),
                 }
@@ -195,7 +195,7 @@ impl Joiner<'_> {
     }
 }
 
-/// A bundle, inflated where it is compressed, with the header that it has then.
+/// The decompressed bundle, and its header if it was compressed.
 fn inflated(found: &Found<'_>) -> Result<(FileSlice, Option<Header>)> {
     if found.kind != Kind::CompressedBundle {
         return Ok((found.piece.clone(), None));

@@ -1,6 +1,6 @@
-//! Objects, programs and shared libraries: the first build's with the device code of all. In
-//! programs and libraries the pointers by which runtimes find images are made right; OpenMP's table
-//! of images needs a row for each.
+//! Merges objects, programs and shared libraries: the first build's file gets the device code of
+//! all. In programs and libraries, the pointers to images are updated, and OpenMP's image table
+//! gets a row for each image.
 
 use std::ops::Range;
 
@@ -22,23 +22,23 @@ use crate::io::resize::{Patch, Replacement, resize, resize_coff, resize_with};
 use crate::io::rope::Rope;
 use crate::registration::read::{self, Descriptor, Registered};
 
-/// A section of device code, with the code in it.
+/// A section of device code, with its tree.
 #[derive(Clone, Copy)]
 struct Section<'b> {
     section: &'b DeviceSection,
     node: &'b Node,
 }
 
-/// The section in each build; none where a build has none of this name.
+/// The section in each build; `None` for builds without a section of this name.
 type Sections<'b> = Vec<Option<Section<'b>>>;
 
-/// A section of the first build that gets more.
+/// A section of the first build that gets more images.
 struct Growing<'b> {
     sections: Sections<'b>,
     row: Row,
 }
 
-/// A section that has been put together.
+/// A merged section.
 struct Grown<'b> {
     sections: Sections<'b>,
     placed: Vec<Placed>,
@@ -71,7 +71,7 @@ impl Joiner<'_> {
         }
     }
 
-    /// What becomes of a section; none where it stays as it is.
+    /// Merges a section. Returns `None` if it stays as it is.
     fn section(
         &mut self,
         locations: &Locations<'_>,
@@ -123,11 +123,11 @@ impl Joiner<'_> {
     }
 }
 
-/// The sections of device code of the first build, each with those of the others of the same name,
-/// the first with the first.
+/// The device code sections of the first build, each with the sections of the same name in the
+/// others, paired in order.
 ///
 /// # Errors
-/// Another build has one more.
+/// Another build has more sections of a name.
 fn same_sections<'b>(locations: &Locations<'b>) -> Result<Vec<Sections<'b>>> {
     let base = locations.base()?;
     let mut rows: Vec<Sections<'b>> = Vec::new();
@@ -157,7 +157,7 @@ fn same_sections<'b>(locations: &Locations<'b>) -> Result<Vec<Sections<'b>>> {
     Ok(rows)
 }
 
-/// The sections of device code of the file at `location` that are not empty.
+/// The non-empty device code sections of the file at `location`.
 fn sections_of<'b>(location: &Location<'b>) -> impl Iterator<Item = Section<'b>> {
     let parts = location.node.map_or(&[][..], |file| &file.children);
     parts.iter().filter_map(|node| match &node.kind {
@@ -166,7 +166,7 @@ fn sections_of<'b>(location: &Location<'b>) -> impl Iterator<Item = Section<'b>>
     })
 }
 
-/// The first build's section.
+/// The section of the first build.
 fn of_base<'b>(sections: &[Option<Section<'b>>]) -> Result<&'b DeviceSection> {
     let first = sections.first().copied().flatten();
     Ok(first
@@ -174,7 +174,7 @@ fn of_base<'b>(sections: &[Option<Section<'b>>]) -> Result<&'b DeviceSection> {
         .section)
 }
 
-/// An object that is linked later. `resize` gives its sections other contents.
+/// Merges an object that is linked later. `resize` replaces the contents of its sections.
 fn object(
     base: &Location<'_>,
     growing: Vec<Growing<'_>>,
@@ -208,7 +208,7 @@ fn object(
     Ok(bytes.into())
 }
 
-/// A program or shared library.
+/// Merges a program or shared library.
 fn program(
     locations: &Locations<'_>,
     growing: Vec<Growing<'_>>,
@@ -231,7 +231,7 @@ fn program(
             .piece
             .slice(section.offset, section.size)
             .with_context(place)?;
-        // What nothing known points to may be pointed to by something unknown.
+        // Unknown code may point to a container that has no known pointer.
         let is_fixed = |old: &Range<u64>| {
             let (start, end) = (section.offset + old.start, section.offset + old.end);
             section.is_allocated && !targets.iter().any(|target| (start..end).contains(target))
@@ -263,8 +263,8 @@ fn program(
     Ok(bytes.into())
 }
 
-/// The program `base` with new sections, and with its pointers to what is in them. Tables that have
-/// no room for all their rows are put together at the address `array`.
+/// The program `base` with new sections and updated pointers to them. Tables without room for all
+/// of their rows are moved to the address `array`.
 fn with_pointers(
     base: &FileSlice,
     first: &Registered,
@@ -315,19 +315,19 @@ fn with_pointers(
     )?)
 }
 
-/// A table of OpenMP's that gets more rows.
+/// An OpenMP image table that gets more rows.
 struct Table {
-    /// Which of the program's descriptors has it.
+    /// The index of its descriptor in the program.
     number: usize,
     rows: Vec<TableRow>,
 }
 
-/// A row that a table gets.
+/// A row of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct TableRow {
-    /// Which of the new sections its image is in.
+    /// The index of the new section that contains its image.
     section: usize,
-    /// Where in that section it starts and ends.
+    /// Start and end of the image in that section.
     ends: [u64; 2],
     build: usize,
 }
@@ -341,12 +341,12 @@ impl TableRow {
 }
 
 impl Table {
-    /// Its descriptor among those that the program registers.
+    /// Its descriptor among the registered ones.
     fn descriptor<'r>(&self, registered: &'r Registered) -> Option<&'r Descriptor> {
         registered.descriptors.get(self.number)
     }
 
-    /// Whether the rows do not fit into the table that is there.
+    /// Whether the rows do not fit into the existing table.
     fn is_new(&self, registered: &Registered) -> bool {
         self.rows.len() > self.descriptor(registered).map_or(0, pointers::room)
     }
@@ -383,8 +383,8 @@ fn tables(registered: &[Registered], grown: &[Grown<'_>]) -> Result<Vec<Table>> 
     Ok(tables)
 }
 
-/// The rows that a descriptor needs, in the order in which their images stand in memory. Images
-/// that stand in no section that grows are not among them.
+/// The rows that a descriptor needs, in the memory order of their images. Images outside of growing
+/// sections are left out.
 fn rows(of_builds: &[&Descriptor], grown: &[Grown<'_>]) -> Result<Vec<TableRow>> {
     let mut rows = Vec::new();
     for (build, descriptor) in of_builds.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! Containers in a row, as sections and files have them. OffloadBinaries hold an image each, as a
-//! rule, and those of the other builds are put beside those of the first. Bundles and fatbinaries
-//! are given to a runtime one by one, so that each gets the entries of its counterparts.
+//! Merges rows of containers in sections and files. An OffloadBinary usually holds one image, so
+//! those of the other builds are added to the row. Bundles and fatbinaries are passed to a runtime
+//! one by one, so each gets the entries of its counterparts.
 
 use std::ops::Range;
 
@@ -22,55 +22,55 @@ pub(super) struct Found<'b> {
     pub(super) build: usize,
     pub(super) node: &'b Node,
     pub(super) kind: Kind,
-    /// Where it is in its row.
+    /// Its range in its row.
     old: Range<u64>,
     pub(super) piece: FileSlice,
     /// For messages.
     pub(super) place: String,
 }
 
-/// What becomes of a row.
+/// The merged row.
 pub(super) enum Row {
     Same,
-    /// Each container stays, with more in it.
+    /// Each container stays, with more entries.
     Each(Vec<Block>),
-    /// There are more containers.
+    /// The row has more containers.
     More(Vec<Listed>),
 }
 
 /// A container in a row that has become longer.
 pub(super) struct Listed {
     build: usize,
-    /// Where it was, in its own row.
+    /// Its range in its build's row.
     old: Range<u64>,
     bytes: Rope,
-    /// Whether all of it is here. Otherwise images have left it.
+    /// Whether the container has all of its images; otherwise duplicates were removed.
     is_whole: bool,
 }
 
-/// A container that has been put into a row.
+/// A container in the new row.
 #[derive(Debug, Clone)]
 pub(super) struct Placed {
     pub(super) build: usize,
-    /// Where it was in its build's row.
+    /// Its range in its build's row.
     pub(super) old: Range<u64>,
-    /// Where it is in the new row.
+    /// Its offset in the new row.
     pub(super) new: u64,
     pub(super) is_whole: bool,
 }
 
-/// A row that has been put together.
+/// The layout of a row.
 pub(super) enum LaidOut {
     Same,
     New {
         changed: Changed,
-        /// The containers, where there are more than before.
+        /// The containers, if the row has more than before.
         placed: Vec<Placed>,
     },
 }
 
 impl LaidOut {
-    /// What became of a row that is a file by itself.
+    /// The outcome for a row that is the whole file.
     pub(super) fn outcome(self) -> Outcome {
         match self {
             LaidOut::Same => Outcome::Same,
@@ -80,11 +80,11 @@ impl LaidOut {
 }
 
 impl Row {
-    /// Puts the row together in the place of `piece`, the first build's. Containers are aligned as
-    /// they were, to `align` at most. Those for which `is_fixed` says so stay where they are.
+    /// Lays out the row in place of `piece`, the first build's. Containers keep their alignment, up
+    /// to `align`, and keep their offset if `is_fixed` returns true.
     ///
     /// # Errors
-    /// One that has to stay cannot.
+    /// A container must keep its offset and cannot.
     pub(super) fn lay_out(
         self,
         piece: &FileSlice,
@@ -113,7 +113,7 @@ impl Row {
     }
 }
 
-/// Puts containers behind each other.
+/// Places containers one after another.
 fn side_by_side(piece: &FileSlice, listed: Vec<Listed>, align: u64) -> LaidOut {
     let mut changed = Changed::default();
     let mut placed = Vec::new();
@@ -145,7 +145,7 @@ fn side_by_side(piece: &FileSlice, listed: Vec<Listed>, align: u64) -> LaidOut {
             is_whole,
         });
     }
-    // Linkers end such sections at a multiple of the containers' alignment.
+    // Linkers pad such sections to a multiple of the containers' alignment.
     if piece.size().is_multiple_of(align.max(1)) {
         changed
             .bytes
@@ -155,8 +155,7 @@ fn side_by_side(piece: &FileSlice, listed: Vec<Listed>, align: u64) -> LaidOut {
 }
 
 impl Joiner<'_> {
-    /// What becomes of the row at these places, one for each build. It may be empty in some of
-    /// them.
+    /// Merges the rows at these locations, one for each build. Some of them may be empty.
     pub(super) fn row(&mut self, locations: &[Location<'_>]) -> Result<Row> {
         let all = locations
             .iter()
@@ -203,7 +202,7 @@ impl Joiner<'_> {
         })
     }
 
-    /// OffloadBinaries: those of all builds, in the order of their images.
+    /// Merges OffloadBinaries: those of all builds, in the order of their images.
     fn list(&mut self, all: Vec<Vec<Found<'_>>>) -> Result<Row> {
         let mut listed: Vec<(Option<usize>, Listed)> = Vec::new();
         for found in all.into_iter().flatten() {
@@ -245,7 +244,7 @@ impl Joiner<'_> {
         Ok(Row::More(listed.into_iter().map(|(_, one)| one).collect()))
     }
 
-    /// An OffloadBinary without the images that are left out.
+    /// An OffloadBinary without its duplicate images.
     fn without_others(&self, found: &Found<'_>) -> Result<Rope> {
         let place = || found.place.clone();
         let data = found.piece.bytes();
@@ -264,11 +263,11 @@ impl Joiner<'_> {
         Rope::of_parts(&found.piece, parts, []).with_context(place)
     }
 
-    /// The fates of the entries of a container, in order. The images that an entry embeds share its
-    /// fate.
+    /// The fates of the entries of a container, in order. Embedded images share the fate of their
+    /// entry.
     ///
     /// # Errors
-    /// An entry is a container itself.
+    /// An entry is itself a container.
     pub(super) fn entry_fates(&self, found: &Found<'_>) -> Result<Vec<Option<Fate>>> {
         let entries = match (found.kind, found.node.children.as_slice()) {
             (Kind::CompressedBundle, [row]) => row

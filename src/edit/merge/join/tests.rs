@@ -1,4 +1,5 @@
-//! Containers that no compiler here makes: fatbinaries, and rows of several containers.
+//! Tests with containers that no installed compiler writes: fatbinaries, and rows of several
+//! containers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::model::ImageKind;
 use crate::sys::session::{Session, SessionOptions};
 use crate::sys::shell::Shell;
 
-/// A fatbinary with the text of PTX for these processors.
+/// A fatbinary with PTX text for these architectures.
 fn fatbinary(entries: &[(u8, &str)]) -> Vec<u8> {
     let mut body = Vec::new();
     for (processor, text) in entries {
@@ -36,7 +37,7 @@ fn fatbinary(entries: &[(u8, &str)]) -> Vec<u8> {
     .concat()
 }
 
-/// The files merged, each opened and read as the command does.
+/// Merges the files, opened and read like the command does.
 fn merged(files: &[Vec<u8>]) -> Result<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let session = Session::new(
@@ -98,7 +99,7 @@ fn fatbinaries_get_the_entries_of_their_counterparts() {
         found,
         [("sm_80", one.as_bytes()), ("sm_90", other.as_bytes())]
     );
-    // What is there already is not there twice.
+    // An entry that the first build has is not added twice.
     assert_eq!(
         merged(&[all.clone(), fatbinary(&[(90, other)])]).unwrap(),
         all

@@ -1,16 +1,16 @@
-//! Code for AArch64: instructions with distances, and the pairs that make an address of a page and
-//! a place in it. Every instruction has 32 bits, so that what a difference is part of can be told
-//! exactly.
+//! Compares AArch64 code: instructions with distances, and pairs of instructions that combine the
+//! address of a page and an offset in it. Every instruction has 32 bits, so the meaning of each
+//! different bit is known exactly.
 
 use super::moves::Stretch;
 use super::{Compared, Differences, MOST_OF_STRETCH, in_data, next_difference};
 
-/// Of each register, how many of the pages that were put into it last are tried: code is not run
-/// here, and another path may have changed it in between.
+/// For each register, how many of its last pages are tried. The code is not executed, so another
+/// path may have set the register in between.
 const PAGES: usize = 8;
 
-/// An `adrp`: the pages that it puts into its register in both programs, and whether one of them
-/// has to be explained.
+/// An `adrp`: the pages that it loads into its register in both programs, and whether a later
+/// instruction explains their difference.
 #[derive(Debug, Clone, Copy)]
 struct Page {
     at: usize,
@@ -32,7 +32,7 @@ pub(super) fn compare(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, found:
             .numbers(stretch, at, 4)
             .map(|both| both.map(|word| word as u32))
         else {
-            // Less than an instruction is left.
+            // The rest is shorter than an instruction.
             if next_difference(one, other, at).is_some() {
                 unexplained.push(at);
             }
@@ -74,7 +74,7 @@ pub(super) fn compare(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, found:
             )
         });
         if !by_distance {
-            // Tables of jumps and constants may stand in code.
+            // Code may contain jump tables and constants.
             match in_data(compared, stretch, at, done) {
                 Some(end) => done = end,
                 None => unexplained.push(at),
@@ -94,7 +94,7 @@ pub(super) fn compare(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, found:
     }
 }
 
-/// The pages that an `adrp` puts into one register in both programs.
+/// The pages that an `adrp` loads into the same register in both programs.
 fn pages(stretch: &Stretch<'_>, at: usize, words: [u32; 2]) -> Option<[u64; 2]> {
     const ADRP: u32 = 0x9000_0000;
     let [one, other] = words;
@@ -109,8 +109,8 @@ fn pages(stretch: &Stretch<'_>, at: usize, words: [u32; 2]) -> Option<[u64; 2]> 
     Some([page(stretch.one, one), page(stretch.other, other)])
 }
 
-/// The register and the places in its page that an addition, load or store uses: the same
-/// instruction in both programs but for the place.
+/// The register and the page offsets of an addition, load or store, if the instructions differ only
+/// in the offset.
 fn in_page(words: [u32; 2]) -> Option<(usize, [u64; 2])> {
     const PLACE: u32 = 0xfff << 10;
     let [one, other] = words;
@@ -121,8 +121,8 @@ fn in_page(words: [u32; 2]) -> Option<(usize, [u64; 2])> {
         // add, 64 bits, not shifted.
         0
     } else if one & 0x3b00_0000 == 0x3900_0000 {
-        // Loads and stores with an unsigned offset, which counts in units of what is moved; 16
-        // bytes of vectors are told apart.
+        // Loads and stores with an unsigned offset, in units of the access size; a separate bit
+        // marks vector accesses of 16 bytes.
         let (is_vector, opc) = (one >> 26 & 1 == 1, one >> 22 & 3);
         if is_vector && opc & 2 == 2 {
             4
@@ -139,8 +139,8 @@ fn in_page(words: [u32; 2]) -> Option<(usize, [u64; 2])> {
 /// The distances of the same instruction in both programs, in bytes.
 fn relative(words: [u32; 2]) -> Option<[u64; 2]> {
     let [one, other] = words;
-    // Mask and value that tell the instruction, and where its distance is: the lowest bit, how many
-    // bits, how far it is shifted.
+    // Mask and value that identify the instruction, and its distance field: the lowest bit, the
+    // number of bits, the shift.
     const FORMS: [(u32, u32, u32, u32, u32); 5] = [
         // b, bl
         (0x7c00_0000, 0x1400_0000, 0, 26, 2),
@@ -150,7 +150,7 @@ fn relative(words: [u32; 2]) -> Option<[u64; 2]> {
         (0x7e00_0000, 0x3400_0000, 5, 19, 2),
         // tbz, tbnz
         (0x7e00_0000, 0x3600_0000, 5, 14, 2),
-        // Loads from where the instruction is.
+        // Loads relative to the instruction.
         (0x3b00_0000, 0x1800_0000, 5, 19, 2),
     ];
     for (mask, value, low, bits, shift) in FORMS {
@@ -160,14 +160,14 @@ fn relative(words: [u32; 2]) -> Option<[u64; 2]> {
             return (one & !field == other & !field).then(|| [distance(one), distance(other)]);
         }
     }
-    // adr: the two lowest bits are apart.
+    // adr: the two lowest bits are separate.
     const FIELD: u32 = 0x60ff_ffe0;
     let distance = |word: u32| signed((word >> 5 & 0x7_ffff) << 2 | word >> 29 & 3, 21);
     (one & 0x9f00_0000 == 0x1000_0000 && one & !FIELD == other & !FIELD)
         .then(|| [distance(one), distance(other)])
 }
 
-/// The number of `bits` bits as one of 64, modulo 2^64.
+/// Sign-extends a number of `bits` bits to 64 bits.
 fn signed(number: u32, bits: u32) -> u64 {
     let unused = 64 - bits;
     ((u64::from(number) << unused) as i64 >> unused) as u64

@@ -1,8 +1,8 @@
 //! Compares the host halves of two programs or shared libraries. Images of different sizes move
-//! what is behind them, and with it every address and distance in the host's code and data, so
-//! bytes that differ are asked what they are: `in_code` and `aarch64` know where processors keep
-//! distances, `in_data` where compilers keep pointers, `tables` compares what the dynamic loader
-//! reads. What leads to the same byte of the same section in both (`moves`) is no difference.
+//! everything after them, and so change addresses and distances in the host's code and data. Each
+//! different byte must therefore be part of one: `in_code` and `aarch64` know where processors
+//! encode distances, `in_data` knows where compilers place pointers, and `tables` compares the
+//! dynamic loader's data. A value with the same target in both programs (`moves`) is no difference.
 
 mod aarch64;
 mod moves;
@@ -19,14 +19,14 @@ use super::place_names;
 use crate::formats::elf::raw::Class;
 use moves::{Kind, Moves, Stretch, shown};
 
-/// How many differences of one stretch are told.
+/// Limit on reported differences of one stretch.
 const MOST_OF_STRETCH: usize = 4;
-/// How far before an entry a table may begin from where its distances count.
+/// Jump tables are at most this large: a distance counts from a base at most this far before it.
 const LARGEST_TABLE: u64 = 1 << 16;
-/// What may follow a distance in its instruction: a constant of so many bytes.
+/// Sizes of the constant that may follow a distance in its instruction.
 const CONSTANTS: [u64; 4] = [0, 1, 2, 4];
 
-/// Two programs, and what has moved between them.
+/// Two programs, and the moves between them.
 struct Compared<'c, 'd> {
     moves: &'c Moves<'d>,
     machine: elf::Machine,
@@ -35,7 +35,7 @@ struct Compared<'c, 'd> {
     is_fixed: bool,
     /// The ends of thread-local memory in both.
     tls_ends: Option<[u64; 2]>,
-    /// The addresses of the first program that the dynamic loader fills in.
+    /// The addresses in the first program that the dynamic loader fills in.
     filled: HashSet<u64>,
     names: Names<'d>,
 }
@@ -43,7 +43,7 @@ struct Compared<'c, 'd> {
 /// Adds the differences of two programs or shared libraries.
 ///
 /// # Errors
-/// Damaged relocations.
+/// The relocations are damaged.
 pub(super) fn compare(
     one: &ParsedHost<'_>,
     other: &ParsedHost<'_>,
@@ -51,7 +51,7 @@ pub(super) fn compare(
 ) -> Result<()> {
     let moves = Moves::of(one, other, found);
     if found.count() > 0 {
-        // Without knowing what stands where, nothing could be said of the rest.
+        // Without the layout, the rest cannot be compared.
         return Ok(());
     }
     let filled = tables::relocations(&moves, one, other, found)?;
@@ -88,7 +88,7 @@ impl Compared<'_, '_> {
     /// Compares the bytes of a stretch.
     fn bytes(&self, stretch: &Stretch<'_>, found: &mut Differences) {
         let [one, other] = stretch.bytes;
-        // Everything before this place is explained or told.
+        // Everything before this offset is explained or reported.
         let mut done = 0;
         let mut told = 0;
         while let Some(at) = next_difference(one, other, done) {
@@ -108,7 +108,7 @@ impl Compared<'_, '_> {
         }
     }
 
-    /// Adds a difference at a place of a stretch.
+    /// Adds a difference at an offset of a stretch.
     fn add(&self, stretch: &Stretch<'_>, at: usize, found: &mut Differences) {
         let [one, other] = stretch.bytes;
         let remedy = if stretch.kind == Kind::Data {
@@ -138,7 +138,7 @@ impl Compared<'_, '_> {
         });
     }
 
-    /// The number of `width` bytes (4 or 8) at a place of both programs.
+    /// The numbers of `width` bytes (4 or 8) at an offset of both programs.
     fn numbers(&self, stretch: &Stretch<'_>, at: usize, width: usize) -> Option<[u64; 2]> {
         let number = |bytes: &[u8]| self.class.number(bytes.get(at..)?, width);
         let [one, other] = stretch.bytes;
@@ -146,7 +146,7 @@ impl Compared<'_, '_> {
     }
 }
 
-/// The first place from `from` on where two texts of one length differ.
+/// The first offset at or after `from` at which two slices of one length differ.
 fn next_difference(one: &[u8], other: &[u8], from: usize) -> Option<usize> {
     const CHUNK: usize = 256;
     let (one, other) = (one.get(from..)?, other.get(from..)?);
@@ -160,14 +160,13 @@ fn next_difference(one: &[u8], other: &[u8], from: usize) -> Option<usize> {
     Some(from + chunk + within)
 }
 
-/// A distance of 32 bits as an address counts it.
+/// A 32-bit distance, sign-extended to 64 bits.
 fn distance(number: u64) -> u64 {
     i64::from(number as u32 as i32) as u64
 }
 
-/// Where the field ends that explains the difference at `at` in data: a pointer, or a distance of
-/// 32 bits as tables of jumps and of unwinding have them. What is before `done` is part of another
-/// one.
+/// The end of the field that explains the difference at `at` in data: a pointer, or a 32-bit
+/// distance as in jump and unwind tables. Bytes before `done` belong to another field.
 fn in_data(
     compared: &Compared<'_, '_>,
     stretch: &Stretch<'_>,
@@ -190,8 +189,8 @@ fn in_data(
     aligned.or_else(anywhere).map(|start| start + 4)
 }
 
-/// Where the aligned field of `width` bytes begins that `at` is in; none where it is aligned in one
-/// program and not in the other.
+/// The start of the aligned field of `width` bytes that contains `at`; `None` if its alignment
+/// differs between the programs.
 fn start_of(stretch: &Stretch<'_>, at: usize, width: usize) -> Option<usize> {
     let within = |address: u64| (address.wrapping_add(at as u64) % width as u64) as usize;
     let back = within(stretch.one);
@@ -202,9 +201,9 @@ fn start_of(stretch: &Stretch<'_>, at: usize, width: usize) -> Option<usize> {
     }
 }
 
-/// Whether a word is a pointer that leads to the same in both programs. Without fixed addresses the
-/// loader must know of it, but for the tables of linkage, which hold addresses of this file that
-/// the loader knows by its own table.
+/// Whether a word is a pointer with the same target in both programs. In a position-independent
+/// program it needs a relocation, except in linkage tables (`.got*`), whose addresses the loader
+/// knows from its own table.
 fn is_pointer(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, start: usize) -> bool {
     let address = stretch.one.wrapping_add(start as u64);
     let may_be = compared.is_fixed
@@ -214,9 +213,9 @@ fn is_pointer(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, start: usize) 
     may_be && numbers.is_some_and(|[one, other]| compared.moves.is_same(one, other))
 }
 
-/// Whether a distance leads to the same in both programs. It counts from itself, or from the start
-/// of the table that it is in: for unwinding that is the section, otherwise somewhere before it in
-/// the same stretch, which has moved like it.
+/// Whether a distance has the same target in both programs. It is relative to itself or to the
+/// start of its table: for unwind tables that is the section, otherwise an earlier offset in the
+/// same stretch, which has moved by the same distance.
 fn leads_to_same(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, start: usize) -> bool {
     let Some([one, other]) = compared.numbers(stretch, start, 4) else {
         return false;
@@ -244,17 +243,17 @@ fn leads_to_same(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, start: usiz
     })
 }
 
-/// Where the field ends that explains the difference at `at` in code for x86-64: a distance of 32
-/// bits from the end of an instruction, or an address in a program that is linked for fixed ones.
-/// Instructions are not decoded; the bytes before a field tell whether a distance can stand there.
-/// What is before `done` is part of another one.
+/// The end of the field that explains the difference at `at` in x86-64 code: a 32-bit distance from
+/// the end of an instruction, or an address in a program linked for fixed addresses. Instructions
+/// are not decoded; the bytes before a field show whether it can be a distance. Bytes before `done`
+/// belong to another field.
 fn in_code(
     compared: &Compared<'_, '_>,
     stretch: &Stretch<'_>,
     at: usize,
     done: usize,
 ) -> Option<usize> {
-    // The field may begin with bytes that are equal.
+    // The first bytes of the field may be equal.
     let starts = |width: usize| (at.saturating_sub(width - 1).max(done)..=at).rev();
     let is_distance = |start: &usize| {
         has_distance(stretch.bytes[0], *start) && jumps_to_same(compared, stretch, *start)
@@ -262,9 +261,8 @@ fn in_code(
     if let Some(start) = starts(4).find(is_distance) {
         return Some(start + 4);
     }
-    // GNU ld counts a thread-local variable that is not there (a weak one) from the end of
-    // thread-local memory like all others, as if it stood at address 0. No code uses what comes of
-    // it.
+    // GNU ld encodes a missing weak thread-local variable like all others, as an offset from the
+    // end of thread-local memory, as if the variable were at address 0. No code uses the result.
     let is_no_variable = |start: &usize| {
         let numbers = compared.numbers(stretch, *start, 4).zip(compared.tls_ends);
         numbers.is_some_and(|([one, other], [end, other_end])| {
@@ -291,15 +289,14 @@ fn in_code(
     found.map(|(start, width)| start + width)
 }
 
-/// Whether the bytes before `start` are those of an instruction with a distance there: a jump, a
-/// call, or any with an operand relative to the instruction pointer (Intel's manual, volume 2,
-/// 2.2.1.6).
+/// Whether the bytes before `start` belong to an instruction with a distance there: a jump, a call,
+/// or an operand relative to the instruction pointer (Intel's manual, volume 2, 2.2.1.6).
 fn has_distance(code: &[u8], start: usize) -> bool {
     let before = |back: usize| start.checked_sub(back).and_then(|at| code.get(at)).copied();
     match before(1) {
         // call, jmp
         Some(0xe8 | 0xe9) => true,
-        // Jumps under a condition, and the start of a transaction.
+        // Conditional jumps, and the start of a transaction (xbegin).
         Some(0x80..=0x8f) if before(2) == Some(0x0f) => true,
         Some(0xf8) if before(2) == Some(0xc7) => true,
         // ModRM: mod 00, rm 101.

@@ -1,6 +1,6 @@
-//! What has moved from where to where between two programs: stretches of bytes that stand together
-//! in both, so that all addresses in one have moved by one distance. A section is one stretch, or
-//! several where device code stands in it.
+//! Matches the layouts of two programs by stretches: bytes that are contiguous in both, so that all
+//! of their addresses have moved by one distance. A section is one stretch, or several if it
+//! contains device code.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -12,21 +12,21 @@ use super::super::host_file::{Key, Section};
 use super::super::{ParsedHost, device, is_left_out};
 use crate::model::{printable, printable_name};
 
-/// How far outside of a stretch an address may be that belongs to it: code reaches an element of an
-/// array by an address before or behind the array, and linkers define symbols for the ends of
-/// segments.
+/// How far outside of a stretch an address may be that belongs to it: compilers address an element
+/// of an array relative to a point before or after the array, and linkers define symbols for the
+/// ends of segments.
 const SLACK: u64 = 4096;
-/// No gap that alignment makes is larger.
+/// Upper limit on alignment gaps.
 const LARGEST_GAP: u64 = 4096;
 
-/// What is in a stretch.
+/// The contents of a stretch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Code,
     Data,
-    /// Tables for unwinding, whose fields need not be aligned.
+    /// Unwind tables, whose fields need not be aligned.
     Frames,
-    /// What is compared by its meaning: symbols, relocations, the loader's table.
+    /// Tables that are compared by meaning: symbols, relocations, the dynamic section.
     Table,
     /// Memory without bytes in the file.
     Empty,
@@ -34,23 +34,23 @@ pub(super) enum Kind {
     Device,
 }
 
-/// Bytes that stand together in both programs.
+/// Bytes that are contiguous in both programs.
 #[derive(Debug)]
 pub(super) struct Stretch<'d> {
-    /// The section in the first program, and its name.
+    /// Index of the section in the first program, and its name.
     pub(super) section: usize,
     pub(super) name: &'d [u8],
     pub(super) kind: Kind,
-    /// Its addresses.
+    /// Its addresses in both programs.
     pub(super) one: u64,
     pub(super) other: u64,
     pub(super) len: u64,
-    /// Its bytes.
+    /// Its bytes in both programs.
     pub(super) bytes: [&'d [u8]; 2],
 }
 
 impl Stretch<'_> {
-    /// How far it has moved, modulo 2^64.
+    /// The distance it has moved, modulo 2^64.
     fn shift(&self) -> u64 {
         self.other.wrapping_sub(self.one)
     }
@@ -60,17 +60,17 @@ impl Stretch<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Moves<'d> {
     pub(super) stretches: Vec<Stretch<'d>>,
-    /// Which of them are not empty.
+    /// The indices of the non-empty stretches.
     full: Vec<usize>,
-    /// The addresses of stretches that have moved by one distance, in order.
+    /// The address ranges of stretches that have moved by the same distance, sorted.
     by_shift: HashMap<u64, Vec<Range<u64>>>,
-    /// The addresses of device code in either program.
+    /// The addresses of device code in each program.
     device: [Vec<Range<u64>>; 2],
 }
 
 impl<'d> Moves<'d> {
-    /// The stretches of two programs. Sections that only one of them has, or that are of different
-    /// sizes, are differences.
+    /// The stretches of two programs. Adds a difference for sections that only one of them has, or
+    /// whose sizes differ.
     pub(super) fn of(
         one: &ParsedHost<'d>,
         other: &ParsedHost<'d>,
@@ -111,9 +111,9 @@ impl<'d> Moves<'d> {
         moves.settled()
     }
 
-    /// The same with its stretches in order and found by address and by distance.
+    /// Sorts the stretches and fills the lookup tables.
     fn settled(mut self) -> Self {
-        // Sections without bytes stand where others begin.
+        // Sections without bytes share their address with the next section.
         self.stretches
             .sort_by_key(|stretch| (stretch.one, stretch.len));
         for (index, stretch) in self.stretches.iter().enumerate() {
@@ -198,15 +198,15 @@ impl<'d> Moves<'d> {
                 found.in_section(own.shown(), what);
                 continue;
             };
-            // Thread-local memory without bytes has addresses that are another section's as well.
+            // Thread-local memory without bytes shares its addresses with another section.
             if kind != Kind::Empty || !first.flags.contains(elf::SHF_TLS) {
                 self.stretches.push(stretch(kind, starts, len, bytes));
             }
         }
     }
 
-    /// Whether an address of the first program and one of the other stand for the same thing:
-    /// something in a stretch, or as far outside of one as code and linkers reach.
+    /// Whether an address of the first program and one of the other refer to the same object: in a
+    /// stretch, or as far outside of one as code and linkers reach.
     pub(super) fn is_same(&self, one: u64, other: u64) -> bool {
         self.reaches(
             one.saturating_sub(SLACK),
@@ -215,7 +215,7 @@ impl<'d> Moves<'d> {
         )
     }
 
-    /// Whether something between two addresses of the first program has moved by `shift`.
+    /// Whether an object between two addresses of the first program has moved by `shift`.
     pub(super) fn reaches(&self, lowest: u64, highest: u64, shift: u64) -> bool {
         let Some(ranges) = self.by_shift.get(&shift) else {
             return false;
@@ -228,7 +228,7 @@ impl<'d> Moves<'d> {
             .is_some_and(|range| range.end >= lowest)
     }
 
-    /// The address in the other program of what is at an address of the first.
+    /// The address in the other program that corresponds to an address of the first.
     pub(super) fn moved(&self, one: u64) -> Option<u64> {
         let start = |index: &usize| {
             self.stretches
@@ -243,7 +243,7 @@ impl<'d> Moves<'d> {
         Some(one.wrapping_add(own.shift()))
     }
 
-    /// Whether an address of a program, the first (0) or the other (1), is one of device code.
+    /// Whether an address of a program, the first (0) or the other (1), belongs to device code.
     pub(super) fn is_device(&self, program: usize, address: u64) -> bool {
         let Some(all) = self.device.get(program) else {
             return false;
@@ -256,11 +256,11 @@ impl<'d> Moves<'d> {
     }
 }
 
-/// Where two parts begin in their sections, their length, and their bytes.
+/// Starts of two parts in their sections, their length, and their bytes.
 type Aligned<'d> = ([u64; 2], u64, [&'d [u8]; 2]);
 
-/// Where two parts of one section are the same: as wholes, or without the zeros before one of them
-/// that align it behind device code.
+/// Matches two parts of one section: as a whole, or without the zeros before one of them that align
+/// it after device code.
 fn aligned<'d>(parts: [&Range<u64>; 2], bytes: [&'d [u8]; 2]) -> Option<Aligned<'d>> {
     let ([one, other], [first, second]) = (parts, bytes);
     let (len, other_len) = (one.end - one.start, other.end - other.start);
@@ -288,8 +288,8 @@ fn aligned<'d>(parts: [&Range<u64>; 2], bytes: [&'d [u8]; 2]) -> Option<Aligned<
     }
 }
 
-/// A section as parts that are device code (`true`) and parts that are not, of which the first and
-/// the last may be empty.
+/// Divides a section into parts that are device code (`true`) and parts that are not. The first and
+/// the last part may be empty.
 fn split(device: &[Range<u64>], size: u64) -> Vec<(Range<u64>, bool)> {
     let mut at = 0;
     let mut found = Vec::new();
@@ -321,7 +321,7 @@ fn kind(section: &Section<'_>) -> Kind {
     }
 }
 
-/// The sections that are compared, by name.
+/// The compared sections, by key.
 fn sections<'h, 'd>(half: &'h ParsedHost<'d>) -> BTreeMap<Key<'d>, (usize, &'h Section<'d>)> {
     let all = half.file.sections.iter().enumerate();
     all.filter(|(_, section)| !is_left_out(section, false))
@@ -345,7 +345,7 @@ fn device_addresses(half: &ParsedHost<'_>) -> Vec<Range<u64>> {
     device::joined(sections.flat_map(each).collect())
 }
 
-/// A section's name, for people.
+/// The name of a stretch's section, for messages.
 pub(super) fn shown(stretch: &Stretch<'_>) -> String {
     printable_name(stretch.name)
 }

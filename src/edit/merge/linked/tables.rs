@@ -1,5 +1,5 @@
-//! What the dynamic loader and linkers read of a program, compared by its meaning: relocations, the
-//! loader's own table, symbols.
+//! Compares the tables of a program that the dynamic loader and linkers read, by their meaning:
+//! relocations, the dynamic section, symbols.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -12,7 +12,7 @@ use super::super::{ParsedHost, device, is_left_out};
 use super::moves::Moves;
 use crate::model::{printable, printable_name};
 
-/// How many differences of one table are told.
+/// Limit on reported differences of one table.
 const MOST: usize = 8;
 
 /// A relocation.
@@ -24,11 +24,11 @@ struct Fixup<'d> {
     addend: Option<i64>,
 }
 
-/// Compares the relocations, without those of device code. Returns the addresses of the first
+/// Compares the relocations, without those of device code. Returns the addresses in the first
 /// program that the loader fills in.
 ///
 /// # Errors
-/// Damaged relocations.
+/// The relocations are damaged.
 pub(super) fn relocations(
     moves: &Moves<'_>,
     one: &ParsedHost<'_>,
@@ -42,7 +42,7 @@ pub(super) fn relocations(
         let mut own = fixups(moves, 0, one, first.get(key).copied())?;
         filled.extend(own.iter().map(|fixup| fixup.place));
         let mut theirs = fixups(moves, 1, other, second.get(key).copied())?;
-        // Where they would be in the other program.
+        // Their locations in the other program.
         own.iter_mut()
             .for_each(|fixup| fixup.place = moves.moved(fixup.place).unwrap_or(u64::MAX));
         own.sort();
@@ -83,7 +83,7 @@ pub(super) fn relocations(
     Ok(filled)
 }
 
-/// The sections with relocations that the loader reads.
+/// The relocation sections that the loader reads.
 fn tables<'d>(file: &HostFile<'d>) -> BTreeMap<Key<'d>, usize> {
     let is_table = |header: &crate::formats::elf::raw::SectionHeader| {
         header.is_allocated() && (header.is_relocations() || header.kind == elf::SHT_RELR)
@@ -133,8 +133,8 @@ fn fixups<'d>(
     Ok(found)
 }
 
-/// The types of relocations whose addend is an address of this file: relative ones, and those
-/// through a function (psABI documents).
+/// The types of relocations whose addend is an address in this file: relative ones, and indirect
+/// functions (psABI documents).
 fn relative_kinds(machine: elf::Machine) -> [u32; 2] {
     match machine {
         elf::EM_X86_64 => [8, 37],
@@ -147,7 +147,7 @@ fn relative_kinds(machine: elf::Machine) -> [u32; 2] {
     }
 }
 
-/// Compares the loader's tables, entry by entry.
+/// Compares the dynamic sections, entry by entry.
 pub(super) fn dynamic(
     moves: &Moves<'_>,
     one: &ParsedHost<'_>,
@@ -163,8 +163,8 @@ pub(super) fn dynamic(
     }
     for ((tag, one), (_, other)) in first.into_iter().zip(second) {
         let is_same = match tag {
-            // How many relocations there are depends on the number of images; those of the host
-            // have been compared.
+            // The number of relocations depends on the number of images. Host relocations have
+            // already been compared.
             _ if COUNTS.iter().any(|count| count.0 as u64 == tag) => true,
             _ if ADDRESSES.iter().any(|address| address.0 as u64 == tag) => {
                 one == other && one == 0 || moves.is_same(one, other)
@@ -209,7 +209,7 @@ const ADDRESSES: [elf::DynamicTag; 19] = [
     elf::DT_TLSDESC_GOT,
 ];
 
-/// Tags and values, up to the one that ends the table.
+/// Tags and values, without the one that ends the table.
 fn entries(file: &HostFile<'_>) -> Vec<(u64, u64)> {
     let Some(section) = file
         .sections
@@ -227,11 +227,11 @@ fn entries(file: &HostFile<'_>) -> Vec<(u64, u64)> {
     pairs.take_while(|(tag, _)| *tag != 0).collect()
 }
 
-/// A symbol with what tells it from others of its name, in an order that is the same in both
-/// programs.
+/// The attributes that distinguish a symbol from others of its name, in an order that does not
+/// depend on the program.
 type SymbolKey<'d> = (&'d [u8], u8, u8, u64, Option<Key<'d>>, u16, u64);
 
-/// Compares the symbols for the loader, and where both programs still have them, all others.
+/// Compares the dynamic symbols, and all other symbols if both programs still have them.
 pub(super) fn symbols(
     moves: &Moves<'_>,
     one: &ParsedHost<'_>,
@@ -312,7 +312,7 @@ fn is_same_place(moves: &Moves<'_>, one: &SymbolKey<'_>, other: &SymbolKey<'_>) 
     let is_tls = elf::SymbolInfo(one.1).st_type() == elf::STT_TLS;
     match (one.4, other.4) {
         (first, second) if first != second => false,
-        // What linkers define for something that is not there stands nowhere.
+        // A symbol that a linker defines for a missing object has no location.
         _ if (one.6, other.6) == (0, 0) => true,
         (Some(_), _) if !is_tls => moves.is_same(one.6, other.6),
         _ => {
@@ -322,7 +322,7 @@ fn is_same_place(moves: &Moves<'_>, one: &SymbolKey<'_>, other: &SymbolKey<'_>) 
     }
 }
 
-/// The symbols of a program but for those of device code, of sections and of files.
+/// The symbols of a program, without those of device code, of sections and of source files.
 fn told<'d>(
     moves: &Moves<'_>,
     file: &HostFile<'d>,

@@ -1,5 +1,5 @@
-//! Code for processors that this machine need not have: programs of three sections that are put
-//! together here, with the instructions that reach from one to another.
+//! Tests with code for other processors: generated programs of three sections, with instructions
+//! that reach from one section to another.
 
 use object::elf::{self, Machine};
 use object::{Endian, Endianness};
@@ -12,7 +12,7 @@ const CLASS: Class = Class {
     endian: Endianness::Little,
 };
 
-/// A program at fixed addresses: code at the first address, and 64 bytes of data at the second.
+/// A program for fixed addresses: code at the first address, and 64 bytes of data at the second.
 fn program(machine: Machine, [code, data]: [u64; 2], words: &[u8]) -> Vec<u8> {
     let names = b"\0.text\0.data\0.shstrtab\0";
     let bytes = vec![0x5a_u8; 64];
@@ -90,7 +90,7 @@ fn words(all: &[u32]) -> Vec<u8> {
         .collect()
 }
 
-/// Whether code of both programs is taken for the same.
+/// Checks whether the comparison accepts the code of both programs as the same.
 #[track_caller]
 fn check(machine: Machine, one: ([u64; 2], &[u8]), other: ([u64; 2], &[u8]), is_same: bool) {
     let found = differences(
@@ -100,7 +100,7 @@ fn check(machine: Machine, one: ([u64; 2], &[u8]), other: ([u64; 2], &[u8]), is_
     assert_eq!(found.is_empty(), is_same, "{found:?}");
 }
 
-/// `adrp x0` from one address to the page of another.
+/// `adrp` that loads the page of `to` into `register`, at the address `from`.
 fn adrp(register: u32, from: u64, to: u64) -> u32 {
     let pages = ((to >> 12).wrapping_sub(from >> 12) & 0x1f_ffff) as u32;
     0x9000_0000 | (pages & 3) << 29 | (pages >> 2) << 5 | register
@@ -146,7 +146,7 @@ fn pages_and_places_of_aarch64() {
         (far, &other),
         false,
     );
-    // A page that no instruction uses is not explained.
+    // A page that no instruction uses is unexplained.
     let alone = |[code, data]: [u64; 2]| words(&[adrp(0, code, data), 0xd65f_03c0]);
     check(
         elf::EM_AARCH64,
@@ -165,7 +165,7 @@ fn pages_and_places_of_aarch64() {
 #[test]
 fn distances_of_aarch64() {
     let (near, far) = ([0x21_0000, 0x21_1000], [0x21_0000, 0x21_2000]);
-    // The first word of the instruction, how far its distance is shifted, and what it counts.
+    // The first word of the instruction, the shift of its distance, and the unit of the distance.
     for (base, shift, unit) in [
         (0x9400_0000_u32, 0, 4),
         (0x5400_0001, 5, 4),
@@ -188,7 +188,7 @@ fn distances_of_aarch64() {
             (far, &code(far, 12)),
             false,
         );
-        // Another register or condition, or another place.
+        // Another register, condition or target.
         let mut changed = code(far, 8);
         changed[0] ^= 1;
         check(
@@ -258,7 +258,7 @@ fn distances_and_addresses_of_x86_64() {
             false,
         );
     }
-    // mov eax, constant: no distance stands there, whatever its value.
+    // mov eax, constant: not a distance, whatever its value.
     let constant = |value: u32| [&[0xb8][..], &value.to_le_bytes(), &[0xc3]].concat();
     check(
         elf::EM_X86_64,
@@ -266,7 +266,7 @@ fn distances_and_addresses_of_x86_64() {
         (far, &constant(0x8_1000)),
         false,
     );
-    // The same with an address, and with one of 64 bits.
+    // The same with a 32-bit and a 64-bit address.
     check(
         elf::EM_X86_64,
         (near, &constant(0x40_2008)),

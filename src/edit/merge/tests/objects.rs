@@ -1,4 +1,4 @@
-//! Objects.
+//! Tests with objects.
 
 use object::write::{Object, Relocation, Symbol, SymbolSection};
 use object::{
@@ -57,7 +57,7 @@ fn what_differs_is_named_by_section_and_symbol() {
     }
 }
 
-/// The section whose name begins with `like` in what was found: compilers call them differently.
+/// The found section whose name begins with `like`: the names depend on the compiler.
 fn found_section(found: &[String], like: &str, default: &str) -> String {
     let of = |difference: &String| {
         difference
@@ -72,12 +72,12 @@ fn found_section(found: &[String], like: &str, default: &str) -> String {
         .unwrap_or_else(|| default.split(": ").next().unwrap_or_default().to_owned())
 }
 
-/// What an object is made of: its sections with contents, and its symbols by section and value, in
-/// this order.
+/// The contents of a test object: its sections, and its symbols by section and value, in this
+/// order.
 struct Parts {
     sections: Vec<(&'static str, Vec<u8>)>,
     symbols: Vec<(&'static str, usize, u64)>,
-    /// In the first section: the place, and which of the symbols.
+    /// In the first section: the offset, and the index of the symbol.
     relocations: Vec<(u64, &'static str, i64)>,
 }
 

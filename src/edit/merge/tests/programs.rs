@@ -1,11 +1,11 @@
-//! Programs and shared libraries.
+//! Tests with programs and shared libraries.
 
 use super::*;
 use crate::formats::elf::raw::{FileHeader, Record, SectionHeader};
 use object::elf;
 
-/// The ways to link: libraries, with and without symbols, positions that are fixed and that are
-/// not, packed relocations, and everything that a C program has beside its own.
+/// Link modes: libraries, with and without symbols, fixed and position-independent, packed
+/// relocations, and with all startup code of a C program.
 const WAYS: [&[&str]; 7] = [
     &["-shared", "-fPIC"],
     &["-shared", "-fPIC", "-s", "-Wl,-z,noseparate-code"],
@@ -140,7 +140,7 @@ fn an_older_table_of_entries_is_refused() {
     assert_eq!(found, [expected]);
 }
 
-/// The parts of a file that are loaded and belong to the host, by section.
+/// The loaded ranges of a file that belong to the host, by section.
 fn host_parts(data: &[u8]) -> Vec<(String, Range<u64>)> {
     let device = device_ranges(data).unwrap();
     let file = HostFile::read(data).unwrap();
@@ -172,12 +172,12 @@ fn no_changed_bit_of_the_host_is_missed() {
         let own = compiled(folder.path(), way);
         let mut other = compiled(folder.path(), &both(way, &["-DSIZE=70003"]));
         let (device, other_device) = (device_ranges(&own).unwrap(), device_ranges(&other).unwrap());
-        // The relocations of device code are in the host's tables.
+        // Relocations of device code are in the host's tables.
         let parts = host_parts(&other)
             .into_iter()
             .filter(|(section, _)| !section.starts_with(".rel"));
         for (section, part) in parts {
-            // Every third byte, so that each byte of a field is changed somewhere.
+            // Every third byte, so that each byte of a field is changed at some location.
             for at in part.clone().step_by(3) {
                 let bit = 1 << (at % 8);
                 other[at as usize] ^= bit;
