@@ -1,6 +1,6 @@
-//! Files are put together: of a host part and the parts of devices that `split` has made of one
-//! file (`parts`), or of whole builds that were each compiled for other devices: a file of each
-//! (`builds`), a wheel (`wheels`) or a folder (`folders`).
+//! Merges files: a host half with the parts that `split` wrote for one file (`parts`), or whole
+//! builds that were compiled for different devices, as single files (`builds`), wheels (`wheels`)
+//! or directories (`folders`).
 
 pub(crate) mod builds;
 pub(crate) mod folders;
@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 
 use crate::model::printable_name;
 
-/// How many are told one by one.
+/// Limit on reported names.
 const MOST: usize = 20;
 
-/// What each of the builds after the first lacks of the names in that, and what they have beside
-/// these. A build is what people call it, and the names in it; `what` is what has these names.
+/// The names that are not in every build, as messages that compare the first build with each other
+/// one. A build has its name for messages, and a set of names; `what` is the kind of these names.
 fn unmatched(builds: &[(String, BTreeSet<&[u8]>)], what: &str) -> Vec<String> {
     let Some(((first, names), others)) = builds.split_first() else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Images of some devices leave a file: which ones stay is told by patterns.
+//! Removes the device images from files that patterns do not keep.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,26 +13,26 @@ use crate::model::OffloadKinds;
 use crate::sys::session::Session;
 use crate::target::{Selector, Target};
 
-/// Which images stay. One of both lists is empty, as a rule; an image must be kept by one pattern
-/// and dropped by none.
+/// The patterns of the images to keep and drop. Usually one of the lists is empty; an image stays
+/// if a `keep` pattern selects it and no `drop` pattern does.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Patterns {
-    /// With any of these, only what one of them selects stays.
+    /// If not empty, only images that one of these patterns selects stay.
     pub keep: Vec<Selector>,
-    /// What one of these selects goes.
+    /// Images that one of these patterns selects are removed.
     pub drop: Vec<Selector>,
 }
 
-/// What was done.
+/// The result of a prune.
 #[derive(Debug)]
 pub(crate) struct Pruned {
     /// The files.
     pub changes: Vec<Change>,
-    /// The patterns that have selected no image of any file.
+    /// The patterns that selected no image in any file.
     pub unused: Vec<String>,
 }
 
-/// Says of images that cannot be removed how the rest of the file can be pruned.
+/// Extends an error about images that cannot be removed by a way to prune the rest of the file.
 fn way_out(change: &mut Change, patterns: &Patterns) {
     let Some(fixed) = &change.fixed else { return };
     let kinds: Vec<String> = fixed.kinds.iter().map(|kind| format!("{kind}:*")).collect();
@@ -48,11 +48,11 @@ fn way_out(change: &mut Change, patterns: &Patterns) {
     ));
 }
 
-/// Takes the images out of the files that `patterns` leave out.
+/// Removes the images from `files` that `patterns` do not keep. An error in a file is in its
+/// change.
 ///
 /// # Errors
-/// The places of the new files cannot be, or a signal. What is wrong with one file is in its
-/// change.
+/// The destinations are invalid, or a signal arrives.
 pub(crate) fn prune(
     files: &[PathBuf],
     patterns: &Patterns,
@@ -76,9 +76,8 @@ pub(crate) fn prune(
     let verdict = |image: &Image| {
         let kept = selects(0, &patterns.keep, image) || patterns.keep.is_empty();
         let dropped = selects(patterns.keep.len(), &patterns.drop, image);
-        // What belongs to the host, and an entry without bytes or a name, is no image of a device.
-        // A library in bitcode is for compilers, and what is in plain data is for nobody but the
-        // program.
+        // Host code, and entries without bytes or a name, are not device images. A bitcode library
+        // is an input of compilers, and only the program itself uses images in its data.
         let is_library =
             image.format == "bitcode" && image.container.is_none() && image.section.is_none();
         let stays = !image.is_device()

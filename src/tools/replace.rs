@@ -1,5 +1,5 @@
-//! Images of a file get other contents: what another compiler, or a tool that works on device code,
-//! has made.
+//! Replaces images of a file, for example by the output of another compiler or of a tool for device
+//! code.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,28 +20,28 @@ use crate::target::Target;
 /// A new image.
 #[derive(Debug, Clone)]
 pub(crate) struct NewImage {
-    /// Which file of a folder the image that it replaces is in: its path, or its path below the
-    /// folder.
+    /// The file that contains the old image, if the target is a directory: its path, or its path
+    /// relative to the directory.
     pub file: Option<PathBuf>,
-    /// The number of the image that it replaces, as `inspect` has it for the file.
+    /// The number of the old image in the file, as in `inspect`.
     pub index: usize,
-    /// The file with its bytes.
+    /// The file with the new bytes.
     pub path: PathBuf,
 }
 
-/// A new image that has been opened.
+/// A new image, opened.
 struct Opened<'i> {
     new: &'i NewImage,
     piece: FileSlice,
-    /// The file that it goes into.
+    /// The file that it is inserted into.
     file: PathBuf,
 }
 
-/// Puts the images into the file `path`, or into files of the folder `path`.
+/// Replaces images in the file `path`, or in files of the directory `path`. An error in a file,
+/// such as a missing image number, is in its change.
 ///
 /// # Errors
-/// An image cannot be read, is given twice, or belongs to a file that is not there. What is wrong
-/// with a file, such as that it has no image of a number, is in its change.
+/// An image cannot be read, is given twice, or belongs to a missing file.
 pub(crate) fn replace(
     path: &Path,
     images: &[NewImage],
@@ -101,7 +101,7 @@ pub(crate) fn replace(
         }
         Ok(verdicts)
     };
-    // In place, no other file of a folder is of interest.
+    // For an edit in place, the other files of a directory are not needed.
     let mut files = vec![path.to_owned()];
     if is_folder && options.to == To::InPlace {
         files = opened.iter().map(|one| one.file.clone()).collect();
@@ -111,7 +111,7 @@ pub(crate) fn replace(
     change(&files, options, session, &decide)
 }
 
-/// The file of the folder that a new image goes into.
+/// The file of the directory that a new image is inserted into.
 fn file_below(folder: &Path, new: &NewImage, options: &Options) -> Result<PathBuf> {
     let place = folder.display();
     let number = new.index;
@@ -124,7 +124,7 @@ fn file_below(folder: &Path, new: &NewImage, options: &Options) -> Result<PathBu
         .find(|file| file.is_file());
     let file =
         real(&found.with_context(|| format!("{}: no such file in {place}", named.display()))?)?;
-    // Of a folder that is copied, links are links again.
+    // A copy of a directory keeps symlinks, so their targets outside of it would not be written.
     if options.to != To::InPlace && !file.starts_with(real(folder)?) {
         bail!(
             "{}: not in {place}, so -d would not write the file",
@@ -134,7 +134,7 @@ fn file_below(folder: &Path, new: &NewImage, options: &Options) -> Result<PathBu
     Ok(file)
 }
 
-/// The file that is given, which a new image may name once more.
+/// The given file. A new image may name it once more.
 fn file_itself(path: &Path, new: &NewImage) -> Result<PathBuf> {
     let is_other =
         |file: &PathBuf| !matches!((real(file), real(path)), (Ok(one), Ok(other)) if one == other);
@@ -148,14 +148,14 @@ fn file_itself(path: &Path, new: &NewImage) -> Result<PathBuf> {
     Ok(path.to_owned())
 }
 
-/// The path without links.
+/// The path with all symlinks resolved.
 fn real(path: &Path) -> Result<PathBuf> {
     path.canonicalize()
         .with_context(|| path.display().to_string())
 }
 
-/// That an image may be in the place of another one: it is of the same format and, where its bytes
-/// tell, for the same device.
+/// Checks that an image can replace another one: it has the same format and, if its bytes name a
+/// device, suits the same device.
 fn check(old: &Image, new: &NewImage, piece: &FileSlice, session: &Session) -> Result<()> {
     let reading = contents::Options {
         headers_only: true,
@@ -168,7 +168,7 @@ fn check(old: &Image, new: &NewImage, piece: &FileSlice, session: &Session) -> R
         .first()
         .filter(|_| report.images.len() == 1 && report.errors.is_empty())
     else {
-        // Host objects and code without a header of its own say nothing of a device.
+        // Host objects and code without a header do not name a device.
         return if old.format == "unread"
             || report.kind.starts_with("elf")
             || report.kind == "unknown"
@@ -206,7 +206,7 @@ fn check(old: &Image, new: &NewImage, piece: &FileSlice, session: &Session) -> R
     Ok(())
 }
 
-/// The report on a file, with the kernels of its images and with what its host code registers.
+/// The report on a file, with the kernels of its images and with its registrations.
 fn with_kernels(file: &Path, session: &Session) -> Result<FileReport> {
     let reading = contents::Options {
         kernels: true,
@@ -217,7 +217,7 @@ fn with_kernels(file: &Path, session: &Session) -> Result<FileReport> {
     Ok(Reader::new(reading, session).opened(file, piece))
 }
 
-/// That a new image has every kernel that the host looks for in the old one.
+/// Checks that a new image has every kernel that the host code needs from the old one.
 fn check_kernels(report: &FileReport, new: &NewImage, piece: &FileSlice) -> Result<()> {
     let needed = needed(report, new.index);
     let (Some(old), Some(first)) = (report.images.get(new.index), needed.first()) else {
@@ -227,7 +227,7 @@ fn check_kernels(report: &FileReport, new: &NewImage, piece: &FileSlice) -> Resu
     let names =
         kernel_names(piece.bytes()).with_context(|| format!("{place}: cannot read its kernels"))?;
     let Some(names) = names else {
-        // Code of such a format hides its kernels in the old image as well.
+        // If the kernels of the old image cannot be listed either, there is nothing to compare.
         if listed(old).is_none() {
             return Ok(());
         }
@@ -259,7 +259,7 @@ fn check_kernels(report: &FileReport, new: &NewImage, piece: &FileSlice) -> Resu
     )
 }
 
-/// The kernels that the host looks for in the image with this number: the registered ones or, if
+/// The kernels that the host code needs from the image with this number: the registered ones or, if
 /// code registers them or several containers share their table, those of the old image.
 fn needed(report: &FileReport, index: usize) -> BTreeSet<&str> {
     let contents = units::contents(report);

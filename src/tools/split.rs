@@ -1,6 +1,6 @@
-//! A file is taken apart: a host part, and a part for each device. What comes out is put together
-//! again by `merge`, byte for byte, unless a compressed stream with images for several devices
-//! cannot be made again; then the file is first compressed anew, which is said.
+//! Splits a file into a host half and one part for each device. `merge` restores the file byte for
+//! byte, unless a compressed stream with images for several devices cannot be reproduced. In that
+//! case the file is recompressed first, which is reported.
 
 mod chunks;
 
@@ -26,25 +26,25 @@ use crate::sys::progress::Reached;
 use crate::sys::session::Session;
 use chunks::{About, Chunk, Holds};
 
-/// A file, taken apart.
+/// The result of a split.
 #[derive(Debug)]
 pub(crate) struct Split {
-    /// The host part.
+    /// The host half.
     pub host: Rope,
     /// The parts, each with its device.
     pub parts: Vec<(Device, Rope)>,
-    /// How many streams were compressed anew, so that they can be made again.
+    /// Number of streams that were recompressed, so that `merge` can reproduce them.
     pub repacked: usize,
-    /// How many streams stay whole in the host part.
+    /// Number of streams that stay whole in the host half.
     pub kept: usize,
 }
 
-/// Takes the file `piece`, which is at `path`, apart. With `keep_original`, streams that cannot be
-/// made again stay whole in the host part; else the file is compressed anew first.
+/// Splits the file `piece`, which is at `path`. With `keep_original`, streams that cannot be
+/// reproduced stay whole in the host half; otherwise the file is recompressed first. Returns `None`
+/// if there are no images to extract.
 ///
 /// # Errors
-/// The file is damaged or cannot be read, or is a part itself. None where there are no images that
-/// could be taken out.
+/// The file is damaged, cannot be read, or is itself a result of a split.
 pub(crate) fn split(
     path: &Path,
     piece: &FileSlice,
@@ -70,7 +70,7 @@ pub(crate) fn split(
     let again = repacked(path, piece, levels, &lost_in, session, &mut spool)?
         .into_piece(&mut spool)?
         .as_file();
-    // The bar shows the first time.
+    // The progress bar covers only the first pass.
     let second = Builder::build(
         (path, &again),
         true,
@@ -81,8 +81,8 @@ pub(crate) fn split(
     second.finish(path, again.size(), lost)
 }
 
-/// The file with its streams compressed anew: of a zip file those of the members in which one of
-/// the ranges `lost_in` is.
+/// Recompresses the streams of the file. In a zip file, recompresses only the members that overlap
+/// the ranges `lost_in`.
 fn repacked(
     path: &Path,
     piece: &FileSlice,
@@ -115,7 +115,7 @@ fn repacked(
         .unwrap_or_else(|| piece.clone().into()))
 }
 
-/// What is in a file, by its headers.
+/// The report on a file, from its headers only.
 fn report(path: &Path, piece: &FileSlice, session: &Session) -> FileReport {
     let options = contents::Options {
         headers_only: true,
@@ -124,7 +124,7 @@ fn report(path: &Path, piece: &FileSlice, session: &Session) -> FileReport {
     Reader::new(options, session).opened(path, piece.clone())
 }
 
-/// Parts, while a file is gone through.
+/// The state of a split.
 struct Builder<'s> {
     spool: &'s mut Spool,
     keep_original: bool,
@@ -132,18 +132,18 @@ struct Builder<'s> {
     devices: Vec<Device>,
     images: Vec<Vec<NewImage>>,
     entries: Vec<Piecewise>,
-    /// The number of each image that has been met.
+    /// The index of each image, by part and checksum.
     known: HashMap<(usize, Checksum), usize>,
     steps: Vec<Step>,
-    /// Streams that cannot be made again.
+    /// Number of streams that cannot be reproduced.
     lost: usize,
-    /// The ranges of the file that such streams are, or are in.
+    /// The ranges of these streams, or of the outermost streams that contain them.
     lost_in: Vec<Range<u64>>,
-    /// How many streams are around what is gone through.
+    /// Number of streams around the current data.
     depth: usize,
-    /// How far the file has been gone through.
+    /// The progress in the file.
     reached: Reached,
-    /// Whether there are others.
+    /// Whether the recipe has streams.
     has_streams: bool,
 }
 
@@ -178,7 +178,7 @@ impl<'s> Builder<'s> {
         Ok(builder)
     }
 
-    /// The steps by which `piece` is put together.
+    /// The steps that restore `piece`.
     fn take(&mut self, piece: &FileSlice, chunks: &[Chunk]) -> Result<Vec<Step>> {
         let mut steps = Vec::new();
         let mut at = 0;
@@ -211,7 +211,7 @@ impl<'s> Builder<'s> {
         Ok(steps)
     }
 
-    /// Leaves a range to the host part.
+    /// Adds a range to the host half.
     fn rest(
         &mut self,
         piece: &FileSlice,
@@ -231,7 +231,7 @@ impl<'s> Builder<'s> {
         Ok(())
     }
 
-    /// Puts an image into the part of its device. The same bytes are there once.
+    /// Adds an image to the part of its device. Equal images are stored once.
     fn image(&mut self, about: &About, piece: FileSlice) -> Result<Step> {
         let part = match self
             .devices
@@ -268,7 +268,7 @@ impl<'s> Builder<'s> {
         Ok(Step::Image(number))
     }
 
-    /// Takes a stream apart; none where it stays whole.
+    /// Splits a stream. Returns `None` if it stays whole.
     fn stream(&mut self, packed: &FileSlice, stream: &chunks::Stream) -> Result<Option<Step>> {
         let Some(how) = split_manifest::find(packed, &stream.plain, stream.deflate, self.spool)?
         else {

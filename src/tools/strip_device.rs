@@ -1,5 +1,5 @@
-//! Debug information of device code leaves a file: that of AMD's and NVIDIA's images, and of those
-//! for CPUs.
+//! Strips debug information from the device code in files: from AMD and NVIDIA images, and from
+//! images for CPUs.
 
 use std::path::{Path, PathBuf};
 
@@ -15,14 +15,14 @@ use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 use crate::sys::session::Session;
 
-/// Into how many parts the images of a file are put, which are gone through at the same time.
+/// Number of parts that the images of a file are divided into, for parallel work.
 const PARTS: usize = 16;
 
-/// Takes debug information out of the ELF images of the files. Images of other formats stay as they
-/// are, and so do those that are in other images.
+/// Strips debug information from the ELF images of the files. Images of other formats and embedded
+/// images stay as they are. An error in a file is in its change.
 ///
 /// # Errors
-/// The places of the new files cannot be, or a signal. What is wrong with one file is in its
+/// The destinations are invalid, or a signal arrives.
 /// change.
 pub(crate) fn strip_device(
     files: &[PathBuf],
@@ -34,8 +34,8 @@ pub(crate) fn strip_device(
         ..options.clone()
     };
     let decide = |_: &Path, images: &[Image]| {
-        // A wheel has all of its images here. Each part has a temporary file, of which there must
-        // not be too many.
+        // `images` has all images of a wheel. Each part needs a temporary file, so the number of
+        // parts is limited.
         let size = images.len().div_ceil(PARTS).max(1);
         let strip = |(image, is_embedded): (&Image, bool), spool: &mut Spool| {
             session.signals.check()?;
@@ -65,7 +65,7 @@ pub(crate) fn strip_device(
     change(files, &options, session, &decide)
 }
 
-/// Of each image, whether it is in the one before it that is in none.
+/// Marks images nested in the preceding top-level image.
 fn embedded(images: &[Image]) -> Vec<bool> {
     let mut outer: Option<&Image> = None;
     let mut all = Vec::with_capacity(images.len());
@@ -82,8 +82,8 @@ fn embedded(images: &[Image]) -> Vec<bool> {
     all
 }
 
-/// The image without debug information; none where it has none, or is no ELF file, or is a
-/// compressed file of its own, which its runtime has to find as it is.
+/// The image without debug information; `None` if it has none, is not an ELF file, or is a zstd
+/// frame, which its runtime expects unchanged.
 fn stripped(image: &Image, spool: &mut Spool) -> Result<Option<FileSlice>> {
     let is_frame = image
         .path

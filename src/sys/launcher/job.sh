@@ -1,14 +1,14 @@
-# This part is the same for every job (src/sys/launcher/job.sh). The part above sets: job, nonce, folder, program, listed, patience, run_it,
-# look_at.
+# Runs the command of a job, renews its signs of life and writes its status. This part is the same for every job
+# (src/sys/launcher/job.sh). The part above sets `job`, `nonce`, `folder`, `program`, `listed`, `patience`, `run_it` and `look_at`.
 node=${SLURMD_NODENAME:-$(uname -n)}
 if ! printf '%s %s\n' "$nonce" "$node" > "$job/began"; then
   echo "offld: cannot write to $job on $node: is the disk full?" >&2
   exit 125
 fi
-# Hides the messages of shells about killed processes from the user.
+# Hides shell messages about killed processes from the user.
 exec 2>/dev/null
 
-# Reports a job that was not run, or not to its end.
+# Reports that the command was not run, or did not finish.
 refuse() {
   printf '%s\nnode %s\nrefused %s\nend\n' "$nonce" "$node" "$1" > "$job/status.new" && mv -f "$job/status.new" "$job/status"
   exit 0
@@ -30,9 +30,9 @@ below() {
   done
 }
 
-# Ends the command and its descendants, and kills those that do not end within a second. A signal may have been sent to all of them, so
-# some parents may have ended already: the list of the last look still has their descendants. An ended process that still has its id
-# has no exe.
+# Ends the command and its descendants, and kills those that do not end within a second. If a signal was sent to all of them, some parents
+# may have ended already; the previous list in $job/alive still has their descendants. A process that has ended but still has its id has
+# no exe.
 end_command() {
   trap '' HUP INT TERM
   below "$child"
@@ -51,10 +51,10 @@ end_command() {
   kill -KILL $still
 }
 
-# Ends the job when its lease is gone, or is no longer renewed. Reports signs of life, peak memory and processes.
+# Ends the job if its lease is removed or no longer renewed. Reports signs of life, peak memory and processes.
 watch() {
   cd /
-  unchanged=0 last='' count=0 peak=0 shown=''
+  unchanged=0 last='' count=0 peak=0 reported=''
   while :; do
     lease=''
     { read -r lease < "$job/lease"; } 2>/dev/null || [ -e "$job/lease" ] || break
@@ -69,26 +69,26 @@ watch() {
     count=$((count + 1))
     now="$((count / 5)) $peak $all"
     # Overwritten in place, which works on a full disk.
-    [ "$now" = "$shown" ] || { shown=$now; printf '%s\n' "$now" 1<> "$job/alive"; }
+    [ "$now" = "$reported" ] || { reported=$now; printf '%s\n' "$now" 1<> "$job/alive"; }
     if [ "$count" -lt 5 ]; then pause=0.05; else pause=0.2; fi
     sleep "$pause" || sleep 1
   done
   kill -TERM $$
 }
 
-child='' told=''
-# Two signals may come at once.
-trap '[ -n "$told" ] || { told=1; [ -z "$child" ] || end_command; }' HUP INT TERM
+child='' signalled=''
+# Two signals may arrive at once.
+trap '[ -n "$signalled" ] || { signalled=1; [ -z "$child" ] || end_command; }' HUP INT TERM
 cd "$folder" || refuse "the directory $folder does not exist"
 [ -x "$program" ] || refuse "the program $program does not exist"
 run_it < /dev/null > "$job/stdout" 2> "$job/stderr" &
 child=$!
 watch < /dev/null > /dev/null 2>&1 &
 watcher=$!
-[ -z "$told" ] || end_command
+[ -z "$signalled" ] || end_command
 wait "$child"
 status=$?
-while [ -n "$told" ] && kill -0 "$child"; do
+while [ -n "$signalled" ] && kill -0 "$child"; do
   wait "$child"
   status=$?
 done
@@ -111,7 +111,7 @@ if [ "$status" -eq 0 ]; then
   look_at "$@" > "$job/files"
 fi
 {
-  printf '%s\nnode %s\nstatus %s\ntold %s\npeak %s\n' "$nonce" "$node" "$status" "$told" "${peak:-0}"
+  printf '%s\nnode %s\nstatus %s\ntold %s\npeak %s\n' "$nonce" "$node" "$status" "$signalled" "${peak:-0}"
   times
   echo end
 } > "$job/status.new" && mv -f "$job/status.new" "$job/status" || exit 125

@@ -1,6 +1,6 @@
-//! Whole builds of one source, each compiled for other devices, become one file: the first of them,
-//! with the images of all. That they belong together is proven before, and that the file has what
-//! was planned is checked once it is written.
+//! Merges whole builds of one source, each compiled for different devices, into one file: the first
+//! build with the images of all. Verifies before the merge that the builds match, and after writing
+//! that the file has the selected images.
 
 use std::path::{Path, PathBuf};
 
@@ -20,55 +20,56 @@ use crate::model::OffloadKind;
 use crate::sys::session::Session;
 use crate::sys::threads;
 
-/// What became of builds that were to be merged.
+/// The result of a merge.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// They are one file.
+    /// The builds are one file now.
     Merged(Merged),
-    /// They are not of one source, or could not be one file: why, each reason by itself.
+    /// The builds do not match, or cannot be one file: the reasons.
     Refused(Vec<String>),
 }
 
 /// A file merged of several builds.
 #[derive(Debug)]
 pub(crate) struct Merged {
-    /// Its contents.
+    /// The contents.
     pub bytes: Rope,
-    /// Whether they are others than those of the first build.
+    /// Whether the contents differ from those of the first build.
     pub is_changed: bool,
-    /// How many images it has.
+    /// Number of images.
     pub count: usize,
-    /// The devices that these are for, each once.
+    /// The devices of the images, without duplicates.
     pub devices: Vec<String>,
     pub(super) holds: Holds,
 }
 
-/// What is to be in a merged file.
+/// The expected contents of a merged file.
 #[derive(Debug)]
 pub(super) enum Holds {
     /// These images.
     Units(Vec<Expected>),
-    /// It is a zip file, in which these members, by their names, are merged files themselves.
+    /// A zip file: these members, by name, are merged files.
     Members(Vec<(Vec<u8>, Merged)>),
 }
 
-/// What runtimes are to see in a merged file: the images of one unit.
+/// The expected images of one unit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Expected {
     members: Vec<String>,
     kind: OffloadKind,
     images: Vec<Seen>,
-    /// Whether another build has brought an image; otherwise they stand in the order that they had.
+    /// Whether another build has contributed an image. Otherwise the images keep the order they
+    /// had.
     is_ordered: bool,
 }
 
-/// An image as headers tell of it: its device, and its size where it is not compressed.
+/// The part of an image that its header shows: its device, and its size unless it is compressed.
 type Seen = (String, Option<u64>);
 
-/// Merges files, which were opened at their paths. What had to be made for it is in `spool`.
+/// Merges files, which were opened at their paths. Newly composed data is in `spool`.
 ///
 /// # Errors
-/// A file is damaged, or not of a kind that can be merged; a signal.
+/// A file is damaged or has a format that cannot be merged; a signal.
 pub(crate) fn merge(
     files: &[(PathBuf, FileSlice)],
     spool: &mut Spool,
@@ -103,8 +104,8 @@ pub(crate) fn merge(
         bail!("{error}");
     }
     let found = differences(&builds)?;
-    // Names that tell a place make kernels seem to be missing: then the remedy is all there is to
-    // say.
+    // Names that depend on a path make kernels look missing. Then report only the differences,
+    // which have the remedy.
     if found.iter().any(|told| told.has_remedy) {
         return Ok(Outcome::Refused(
             found.into_iter().map(|told| told.text).collect(),
@@ -146,7 +147,7 @@ pub(crate) fn merge(
     }))
 }
 
-/// Adds the device of an image to those that are known, if its container says it.
+/// Adds the device of an image to `devices`, if its container names one.
 pub(super) fn add_device(image: &Image, devices: &mut Vec<String>) {
     let target = target(image);
     let device = if target.arch.is_empty() || target.arch == "generic" {
@@ -183,11 +184,11 @@ fn expected(unit: &MergedUnit, reports: &[FileReport]) -> Expected {
 }
 
 impl Merged {
-    /// That the file, which has been written as `piece` and belongs to `place`, has the images that
-    /// were taken, in their order.
+    /// Checks that the file, which was written to `piece` for the path `place`, has the selected
+    /// images in their order.
     ///
     /// # Errors
-    /// It has others: that is a defect of this program.
+    /// It has other images: a bug in this program.
     pub(crate) fn check(&self, place: &Path, piece: &FileSlice, session: &Session) -> Result<()> {
         let expected = match &self.holds {
             Holds::Units(expected) => expected,
@@ -244,14 +245,15 @@ impl Merged {
 }
 
 impl Expected {
-    /// Whether the images are those of `other`.
+    /// Whether `other` has the same images.
     fn has(&self, other: &Expected) -> bool {
         let (mut own, mut theirs) = (self.images.clone(), other.images.clone());
         if !self.is_ordered {
             own.sort();
             theirs.sort();
         }
-        // What was compressed may be it no longer, and the other way round.
+        // A merge may compress an image or store it uncompressed, so the size may be missing on
+        // either side.
         let is_same = |((device, size), (other, theirs)): (&Seen, &Seen)| {
             device == other && (size.is_none() || theirs.is_none() || size == theirs)
         };

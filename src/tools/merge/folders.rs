@@ -1,5 +1,5 @@
-//! Folders of several builds: every file with the ones that have its path in the others. All is
-//! proven before anything is written.
+//! Merges directories of several builds, matching files by path. Validates all files before it
+//! writes any.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
@@ -18,28 +18,28 @@ use crate::sys::progress::Meter;
 use crate::sys::session::Session;
 use crate::sys::threads;
 
-/// A folder that can be made of those of several builds.
+/// A directory merged from several builds.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    /// The first build's, which has everything that is in none of the merged files.
+    /// The first build's directory, the source of all files that are not merged.
     first: PathBuf,
-    /// The files that get images of other builds, by their paths in the folder.
+    /// The files that get images of other builds, by path in the directory.
     merged: HashMap<PathBuf, Merged>,
 }
 
-/// What became of a file of the new folder.
+/// A file of the new directory.
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// Where it is.
+    /// Its path.
     pub place: PathBuf,
-    /// Its images and their devices, where it has got some of other builds.
+    /// Its images and their devices, if it got some of other builds.
     pub merged: Option<Merged>,
 }
 
-/// Finds out how the folders are merged: as an error for each reason why they cannot be.
+/// Plans the merge of directories. Returns the reasons if they cannot be merged.
 ///
 /// # Errors
-/// A folder cannot be read; a signal.
+/// A directory cannot be read; a signal.
 pub(crate) fn merge(folders: &[PathBuf], session: &Session) -> Result<Result<Folder, Vec<String>>> {
     let all = folders
         .iter()
@@ -77,7 +77,7 @@ pub(crate) fn merge(folders: &[PathBuf], session: &Session) -> Result<Result<Fol
         match done {
             Ok(None) => {}
             Ok(Some(Outcome::Merged(file))) if file.is_changed => drop(merged.insert(path, file)),
-            // It holds what it held before.
+            // The file already has all images.
             Ok(Some(Outcome::Merged(_))) => {}
             Ok(Some(Outcome::Refused(more))) => reasons.extend(more),
             Err(error) => reasons.push(error::chain(&error)),
@@ -91,7 +91,7 @@ pub(crate) fn merge(folders: &[PathBuf], session: &Session) -> Result<Result<Fol
     })
 }
 
-/// Why folders have not the same files and links in them: each reason by itself.
+/// The reasons if the directories do not have the same files and symlinks.
 fn differing_entries(folders: &[PathBuf], all: &[Vec<(PathBuf, Entry)>]) -> Vec<String> {
     let shown = |folder: &Path| printable(&folder.display().to_string()).into_owned();
     let of_kind = |is_wanted: &dyn Fn(&Entry) -> bool| -> Vec<(String, BTreeSet<&[u8]>)> {
@@ -104,7 +104,7 @@ fn differing_entries(folders: &[PathBuf], all: &[Vec<(PathBuf, Entry)>]) -> Vec<
         });
         each.collect()
     };
-    // A folder is there for what is in it.
+    // Directories themselves are not compared, only their entries.
     let mut reasons = unmatched(&of_kind(&|entry| *entry == Entry::File), "file");
     reasons.extend(unmatched(
         &of_kind(&|entry| matches!(entry, Entry::Link(_))),
@@ -134,12 +134,12 @@ fn differing_entries(folders: &[PathBuf], all: &[Vec<(PathBuf, Entry)>]) -> Vec<
     reasons
 }
 
-/// Merges the files at `path` of all folders; none where they are the same.
+/// Merges the files at `path` of all directories. Returns `None` if they are equal.
 fn one(folders: &[PathBuf], path: &Path, session: &Session) -> Result<Option<Outcome>> {
     session.signals.check()?;
     let open = |folder: &PathBuf| {
         let path = folder.join(path);
-        // There may be more files than can be open at once.
+        // The number of files may exceed the limit of open files.
         let piece =
             FileSlice::try_open_one_of_many(&path).with_context(|| path.display().to_string())?;
         Ok((path, piece))
@@ -153,10 +153,10 @@ fn one(folders: &[PathBuf], path: &Path, session: &Session) -> Result<Option<Out
 }
 
 impl Folder {
-    /// Writes the folder to `to`: each file whole or not at all.
+    /// Writes the directory to `to`, each file atomically.
     ///
     /// # Errors
-    /// Something cannot be written; a signal.
+    /// A file cannot be written; a signal.
     pub(crate) fn write(mut self, to: &Path, session: &Session) -> Result<Vec<Written>> {
         let mut files = Vec::new();
         tree(&self.first, to, true, &mut files)?;

@@ -1,5 +1,5 @@
-//! A host part and the parts of its devices become the file that they were taken out of, byte for
-//! byte. What is not of that file is refused by name.
+//! Restores a file, byte for byte, from its host half and the parts of its devices. Names the parts
+//! that belong to other files.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,49 +15,48 @@ use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 use crate::model::printable;
 
-/// A file that is to be put together.
+/// The inputs of a merge.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// The host part, as it was named.
+    /// The host half, with its path.
     pub host: (PathBuf, FileSlice),
-    /// The parts.
+    /// The parts, with their paths.
     pub parts: Vec<(PathBuf, FileSlice)>,
 }
 
-/// Whether `piece` is a host part.
+/// Whether `piece` is a host half.
 pub(crate) fn is_host_part(piece: &FileSlice) -> bool {
     is_host(piece)
 }
 
-/// Whether `piece` is the part of a device.
+/// Whether `piece` is a part of a device.
 pub(crate) fn is_part(piece: &FileSlice) -> bool {
     split_manifest::is_part(piece)
 }
 
-/// A file that is put together.
+/// A restored file.
 #[derive(Debug)]
 pub(crate) struct Joined {
     /// Its bytes.
     pub bytes: Rope,
-    /// How many of its streams were compressed anew when it was taken apart, and are not those of
-    /// the original.
+    /// Number of its streams that `split` recompressed, which differ from the original.
     pub recompressed: usize,
-    /// What it is made of, with what that has to be.
+    /// Inputs and their expected checksums.
     checks: Vec<Check>,
 }
 
-/// Bytes of a part, and what they have to be.
+/// Bytes of a part, with their expected checksum.
 #[derive(Debug)]
 struct Check {
     piece: FileSlice,
     sum: Checksum,
-    /// What is wrong where they are not.
+    /// The error message for a mismatch.
     fault: String,
 }
 
 impl Joined {
-    /// That the parts are what was written, on all cores. Who writes the file may do that at the
-    /// same time.
+    /// Verifies the checksums of the parts, on all cores. The caller may write the file in
+    /// parallel.
     ///
     /// # Errors
     /// A part is damaged, or cannot be read.
@@ -76,11 +75,11 @@ fn check_all(checks: &[Check]) -> Result<()> {
     })
 }
 
-/// Puts the file together. What had to be compressed for it is in `spool`.
+/// Restores the file. Recompressed data is in `spool`.
 ///
 /// # Errors
-/// A part is none, belongs to another host part, or is there twice; or a device has no part. A part
-/// that is damaged may show only when the result is checked.
+/// A file is not a part, belongs to another host half, or is given twice; or a device has no part.
+/// Some damage is only detected by [`Joined::check`].
 pub(crate) fn join(job: &Job, spool: &mut Spool) -> Result<Joined> {
     let (path, piece) = &job.host;
     let host = read_host(piece).with_context(|| path.display().to_string())?;
@@ -121,8 +120,8 @@ pub(crate) fn join(job: &Job, spool: &mut Spool) -> Result<Joined> {
         });
         images.push(found);
     }
-    // What is compressed again is compared at once, and would be blamed for what is wrong with what
-    // goes into it.
+    // Check the inputs before any recompression: otherwise their damage would look like a
+    // compressor that produces other bytes.
     if host.recipe.compressor.is_some() {
         check_all(&checks)?;
         checks.clear();
@@ -150,10 +149,10 @@ pub(crate) fn join(job: &Job, spool: &mut Spool) -> Result<Joined> {
     })
 }
 
-/// The name that the file had.
+/// The original name of the file.
 ///
 /// # Errors
-/// The host part cannot be read.
+/// The host half cannot be read.
 pub(crate) fn name_of(host: &(PathBuf, FileSlice)) -> Result<String> {
     Ok(read_host(&host.1)
         .with_context(|| host.0.display().to_string())?
@@ -168,7 +167,7 @@ fn damaged(path: &Path) -> anyhow::Error {
     )
 }
 
-/// The parts by their devices: one for each of the host part's, and no other.
+/// The parts by device: exactly one for each device of the host half.
 fn all<'p>(
     host: &HostPart,
     path: &Path,
@@ -244,15 +243,15 @@ fn names(devices: &[Device]) -> String {
         .join(", ")
 }
 
-/// Follows the steps of a recipe.
+/// Executes the steps of a recipe.
 struct Joiner<'j> {
     rest: FileSlice,
-    /// How much of the host part has been used.
+    /// The offset in the host half's contents.
     at: u64,
     images: Vec<&'j FileSlice>,
     spool: &'j mut Spool,
     path: &'j Path,
-    /// What the streams were made with.
+    /// The versions of the compressors that `split` used.
     compressor: &'j str,
 }
 

@@ -1,6 +1,5 @@
-//! Wheels and other zip files of several builds: member by member, each found by its name. What
-//! holds no device code must be the same in all of them; how they were packed (times, order,
-//! compression) does not count.
+//! Merges wheels and other zip files of several builds, matching members by name. Members without
+//! device code must be the same in all builds; times, order and compression may differ.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -21,16 +20,16 @@ use crate::model::{printable, printable_name};
 use crate::sys::session::Session;
 use crate::sys::threads;
 
-/// How lines of a wheel's `WHEEL` begin that say for which interpreters and systems it was packed,
-/// and by what. The result has the first build's.
+/// Prefixes of the lines in a wheel's `WHEEL` that describe its interpreters, systems and packer.
+/// The result has the first build's lines.
 const PACKING: [&str; 3] = ["Tag:", "Build:", "Generator:"];
 
-/// A member in every build, with the zip file that it is in, in the order of the builds.
+/// A member in every build, with its zip file, in the order of the builds.
 type Row<'r> = Vec<(&'r FileSlice, &'r ZipMember<'r>)>;
 
-/// What becomes of a member.
+/// The outcome for a member.
 enum Fate {
-    /// It stays what it is in the first build. Its images: how many, and for which devices.
+    /// The member stays as in the first build. Number of its images, and their devices.
     Same(usize, Vec<String>),
     Merged(Box<Merged>),
     Refused(Vec<String>),
@@ -39,7 +38,7 @@ enum Fate {
 /// Merges zip files, which were opened at their paths.
 ///
 /// # Errors
-/// A file is damaged, or signed; a signal.
+/// A file is damaged or signed; a signal.
 pub(super) fn merge(files: &[(PathBuf, FileSlice)], session: &Session) -> Result<Outcome> {
     let zips = files
         .iter()
@@ -135,7 +134,7 @@ pub(super) fn merge(files: &[(PathBuf, FileSlice)], session: &Session) -> Result
     }))
 }
 
-/// What becomes of a member; `files` are where the builds are.
+/// Merges a member of `files`, the builds.
 fn one(files: &[(PathBuf, FileSlice)], row: &Row<'_>, session: &Session) -> Result<Fate> {
     let (zip, member) = *row.first().context("no builds to merge")?;
     let is_stored_alike = |(zip, other): &(&FileSlice, &ZipMember<'_>)| {
@@ -180,7 +179,7 @@ fn one(files: &[(PathBuf, FileSlice)], row: &Row<'_>, session: &Session) -> Resu
     )
 }
 
-/// A member that stays, with its images.
+/// Keeps a member, and lists its images.
 fn same(
     files: &[(PathBuf, FileSlice)],
     (zip, member): (&FileSlice, &ZipMember<'_>),
@@ -203,13 +202,13 @@ fn same(
     Ok(Fate::Same(count, devices))
 }
 
-/// Whether a member says for what a wheel was packed (the specification "Binary distribution
+/// Whether a member is the metadata file of a wheel (the specification "Binary distribution
 /// format", `WHEEL`).
 fn is_wheel_file(name: &[u8]) -> bool {
     name.ends_with(b".dist-info/WHEEL") && name.iter().filter(|byte| **byte == b'/').count() == 1
 }
 
-/// Whether two files `WHEEL` differ in nothing but for what, and by what, the wheels were packed.
+/// Whether two `WHEEL` files differ only in the lines of [`PACKING`].
 fn is_packing(one: &FileSlice, other: &FileSlice) -> bool {
     let lines = |piece: &FileSlice| {
         let text = String::from_utf8_lossy(piece.bytes()).into_owned();
@@ -221,11 +220,11 @@ fn is_packing(one: &FileSlice, other: &FileSlice) -> bool {
     lines(one) == lines(other)
 }
 
-/// That the zip file `piece`, which has been written for `place`, has the merged `members`, each
-/// with its images.
+/// Checks that the zip file `piece`, which was written for the path `place`, has the merged
+/// `members`, each with its images.
 ///
 /// # Errors
-/// It has not: that is a defect of this program.
+/// It does not: a bug in this program.
 pub(super) fn check(
     members: &[(Vec<u8>, Merged)],
     place: &Path,

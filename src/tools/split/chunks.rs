@@ -1,4 +1,4 @@
-//! Which bytes of a file belong to which device.
+//! Finds the bytes of a file that belong to each device.
 
 use std::ops::Range;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::io::file_slice::{FileSlice, start_of_zip_member, zip_member};
 use crate::model::{ImageKind, OffloadKinds};
 use crate::sys::session::Session;
 
-/// Bytes that are device code, or hold it.
+/// A range that is, or contains, device code.
 pub(super) struct Chunk {
     pub(super) range: Range<u64>,
     pub(super) holds: Holds,
@@ -27,7 +27,7 @@ pub(super) enum Holds {
     Stream(Stream),
 }
 
-/// Something compressed, with what is in it.
+/// Compressed data, with the device code in it.
 pub(super) struct Stream {
     /// Whether it is a member of a zip file.
     pub(super) deflate: bool,
@@ -36,7 +36,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// What is in it, where that is nothing but images of one device.
+    /// The metadata of the first image, if the stream contains only images of one device.
     pub(super) fn only_device(&self) -> Option<&About> {
         if self.deflate {
             return None;
@@ -55,7 +55,7 @@ impl Stream {
     }
 }
 
-/// What a part says of an image.
+/// The metadata of an image in a part.
 #[derive(Debug, Clone)]
 pub(super) struct About {
     pub(super) device: Device,
@@ -72,8 +72,8 @@ pub(super) fn of(path: &Path, piece: &FileSlice, session: &Session) -> Result<Ve
     Ok(told(places(path, piece, &report)?, &report.images))
 }
 
-/// The places of images with what is known of them. Images for the host, and those of which nobody
-/// says for which device they are, are no part of any device.
+/// The ranges of images, with their metadata. Host images and images without a known device are
+/// left out.
 fn told(places: Vec<Place>, images: &[Image]) -> Vec<Chunk> {
     let one = |Place { range, holds }: Place| {
         let holds = match holds {
@@ -108,7 +108,7 @@ fn about(image: &Image) -> Option<About> {
         "spirv" => ImageKind::Spirv,
         _ => ImageKind::Object,
     };
-    // An archive of the code for several devices is one part.
+    // An archive with code for several devices belongs to one part.
     let target = if image.steps_to_archive().is_some() {
         String::new()
     } else {
