@@ -76,9 +76,10 @@ pub(crate) fn fill(
     let file = placed.piece.as_ref().unwrap_or(file);
     let registered = read::read(file.bytes())?;
     let mut emptied = Vec::new();
-    let mut patches = pointers::patches(file.bytes(), &registered, &new, &mut |what| {
-        emptied.push(what)
-    })?;
+    let mut patches =
+        pointers::registration_patches(file.bytes(), &registered, &new, &mut |what| {
+            emptied.push(what)
+        })?;
     if let Some(what) = emptied.first() {
         bail!("{what} would lose its images");
     }
@@ -98,7 +99,7 @@ pub(crate) fn fill(
         );
     }
     let is_end = |target: u64| places.iter().any(|start| target == start + REGISTERED.end);
-    let mut more = pointers::moved(file.bytes(), &pointers, &new, &is_end)?;
+    let mut more = pointers::pointer_patches(file.bytes(), &pointers, &new, &is_end)?;
     more.retain(|patch| !patches.iter().any(|known| known.offset == patch.offset));
     patches.append(&mut more);
     if new_build_id {
@@ -198,12 +199,12 @@ fn holds_images(flags: elf::SectionFlags) -> bool {
 /// The offsets of placeholders in `data`, each with its index in `fillings`, in ascending order.
 fn places(data: &[u8], fillings: &[Filling]) -> Vec<(u64, usize)> {
     let each = fillings.iter().enumerate();
-    let of = |(index, filling): (usize, &Filling)| {
+    let offsets = |(index, filling): (usize, &Filling)| {
         memmem::find_iter(data, &filling.placeholder)
             .map(move |at| (at as u64, index))
             .collect::<Vec<_>>()
     };
-    let mut places: Vec<(u64, usize)> = each.flat_map(of).collect();
+    let mut places: Vec<(u64, usize)> = each.flat_map(offsets).collect();
     places.sort_unstable();
     places
 }
@@ -242,10 +243,10 @@ fn with_images(
         bytes.pad_to(start);
         bytes.append(filling.contents.clone());
         at = place + PLACEHOLDER;
-        let of = |range: &Range<u64>, from: u64| from + range.start..from + range.end;
+        let shifted = |range: &Range<u64>, from: u64| from + range.start..from + range.end;
         moved.push(Moved {
-            old: of(&REGISTERED, *place),
-            new: of(&filling.registered, start),
+            old: shifted(&REGISTERED, *place),
+            new: shifted(&filling.registered, start),
         });
         moved.push(Moved {
             old: *place..at,
@@ -269,9 +270,9 @@ fn build_id_of(file: &FileSlice, fillings: &[Filling]) -> Result<Option<Patch>> 
         })?;
         Ok(hash.digest128())
     };
-    let turn = |turn: usize| (turn, fillings.get(turn).map(digest));
-    let mut digests = threads::run_indexed(fillings.len(), threads::count(), turn);
-    digests.sort_by_key(|(turn, _)| *turn);
+    let indexed = |index: usize| (index, fillings.get(index).map(digest));
+    let mut digests = threads::run_indexed(fillings.len(), threads::count(), indexed);
+    digests.sort_by_key(|(index, _)| *index);
     let mut hash = Sha256::new();
     hash.update(
         file.slice(offset, len as u64)

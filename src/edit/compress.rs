@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_one_generation_stand_together() {
+    fn code_objects_of_one_generation_are_adjacent() {
         assert_eq!(
             of_targets(&["gfx906", "gfx1100", "gfx90a", "gfx1030", "gfx1101"]),
             Some(vec![0, 2, 1, 4, 3])
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_the_same_kernels_stand_together() {
+    fn code_objects_with_the_same_kernels_are_adjacent() {
         let id = |target: &str| format!("hipv4-amdgcn-amd-amdhsa--{target}");
         let ids = [id("gfx906"), id("gfx908"), id("gfx90a")];
         let [one, two, three] = &ids;
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_device_may_take_keeps_its_order() {
+    fn code_objects_for_one_device_keep_their_order() {
         // SPIR-V runs on every architecture, and a target without features serves those with any
         // feature.
         let spirv = "hip-spirv64-amd-amdhsa--amdgcnspirv";

@@ -116,9 +116,9 @@ impl Rewriter<'_> {
         }
         let method = inflate::method_of(&packed);
         let plain = inflate::offload_binary(&location.piece, &head, &packed).with_context(place)?;
-        match self.plain_offload_binary(node, &location.inflated(plain.clone()))? {
+        match self.plain_offload_binary(node, &location.decompressed(plain.clone()))? {
             Outcome::Gone => Ok(Outcome::Gone),
-            Outcome::Same if !self.packs_anew(node) => Ok(Outcome::Same),
+            Outcome::Same if !self.recompresses(node) => Ok(Outcome::Same),
             Outcome::Same => {
                 let packed =
                     compress::offload_binary(&plain.into(), method, self.levels, self.spool)?;
@@ -210,9 +210,9 @@ impl Rewriter<'_> {
         let header = Header::read(location.piece.bytes(), 0).with_context(place)?;
         let plain = inflate::compressed_bundle(&location.piece.from(header.size), header)
             .with_context(place)?;
-        match self.rebuild(contents, &location.inflated(plain.clone()))? {
+        match self.rebuild(contents, &location.decompressed(plain.clone()))? {
             Outcome::Gone => Ok(Outcome::Gone),
-            Outcome::Same if !self.packs_anew(node) => Ok(Outcome::Same),
+            Outcome::Same if !self.recompresses(node) => Ok(Outcome::Same),
             Outcome::Same => {
                 let sorted = if self.levels.sort {
                     compress::sorted(&plain).with_context(place)?
@@ -247,7 +247,7 @@ impl Rewriter<'_> {
     }
 
     /// Whether to recompress a container whose images do not change.
-    fn packs_anew(&self, node: &Node) -> bool {
+    fn recompresses(&self, node: &Node) -> bool {
         let images = self
             .images
             .get(node.images.clone())
@@ -441,14 +441,14 @@ pub(super) fn lay_out(
 
 /// The container that consists of `parts` of `piece`, with `slots` for its images.
 fn joined(piece: &FileSlice, parts: Vec<Part>, slots: Vec<Block>) -> Result<Outcome> {
-    let mut kept: Vec<Range<u64>> = Vec::new();
+    let mut unchanged: Vec<Range<u64>> = Vec::new();
     // Indexed like `slots`.
     let (mut ranges, mut new, mut inner) = (Vec::new(), Vec::new(), Vec::new());
     for Block { old, outcome } in slots {
         let changed = match outcome {
             Outcome::Gone => continue,
             Outcome::Same => {
-                kept.push(old.clone());
+                unchanged.push(old.clone());
                 Changed::default()
             }
             Outcome::New(changed) => changed,
@@ -462,10 +462,10 @@ fn joined(piece: &FileSlice, parts: Vec<Part>, slots: Vec<Block>) -> Result<Outc
         let size = part.size(|index| new.get(index).map_or(0, Rope::size));
         match part {
             Part::Old(range) => {
-                let is_here = |old: &&Range<u64>| {
+                let is_within = |old: &&Range<u64>| {
                     range.start <= old.start && old.end <= range.end && !old.is_empty()
                 };
-                moved.extend(kept.iter().filter(is_here).map(|old| {
+                moved.extend(unchanged.iter().filter(is_within).map(|old| {
                     let at = start + (old.start - range.start);
                     Moved {
                         old: old.clone(),

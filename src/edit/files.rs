@@ -157,7 +157,7 @@ pub(crate) fn change(
     let each = |subject| -> Option<(&place::Subject, Change)> {
         let (reached, size) = (meter.file(), size(subject));
         reached.now_at(&subject.path.display().to_string());
-        let done = one(subject, options, session, decide, &reached);
+        let done = edit_file(subject, options, session, decide, &reached);
         reached.up_to(size);
         match done {
             Ok(change) => Some((subject, change?)),
@@ -239,7 +239,7 @@ impl Change {
 }
 
 /// Edits one file. Returns `None` for a file from a directory that has no images.
-fn one(
+fn edit_file(
     subject: &place::Subject,
     options: &Options,
     session: &Session,
@@ -259,7 +259,7 @@ fn one(
             &mut change,
             reached,
         )?,
-        false => edited(
+        false => edited_bytes(
             path,
             &piece,
             options,
@@ -324,7 +324,7 @@ fn one(
 }
 
 /// The new bytes of a file that is not a zip file; `None` if nothing changes.
-fn edited(
+fn edited_bytes(
     path: &Path,
     piece: &FileSlice,
     options: &Options,
@@ -333,19 +333,19 @@ fn edited(
     change: &mut Change,
     spool: &mut Spool,
 ) -> Result<Option<Rope>> {
-    let report = looked_into(
+    let report = inspect(
         path,
         piece,
         options.image_bytes,
         &options.selection,
         session,
     );
-    let verdicts = decided(path, &report.images, decide)?;
-    carried_out((path, piece), &report, &verdicts, options, change, spool)
+    let verdicts = verdicts_for(path, &report.images, decide)?;
+    apply_verdicts((path, piece), &report, &verdicts, options, change, spool)
 }
 
 /// Inspects a file that is not a zip file, as input for its verdicts.
-fn looked_into(
+fn inspect(
     path: &Path,
     piece: &FileSlice,
     wants_bytes: bool,
@@ -363,7 +363,7 @@ fn looked_into(
 }
 
 /// The verdicts for these images.
-fn decided(path: &Path, images: &[Image], decide: &Decide<'_>) -> Result<Vec<Verdict>> {
+fn verdicts_for(path: &Path, images: &[Image], decide: &Decide<'_>) -> Result<Vec<Verdict>> {
     let verdicts = decide(path, images)?;
     if verdicts.len() != images.len() {
         bail!(
@@ -378,7 +378,7 @@ fn decided(path: &Path, images: &[Image], decide: &Decide<'_>) -> Result<Vec<Ver
 
 /// Applies `verdicts` to the file `piece`, which `report` describes. Returns the new bytes, or
 /// `None` if nothing changes.
-fn carried_out(
+fn apply_verdicts(
     (path, piece): (&Path, &FileSlice),
     report: &FileReport,
     verdicts: &[Verdict],
@@ -390,7 +390,7 @@ fn carried_out(
         .images
         .iter()
         .zip(verdicts)
-        .map(|(image, verdict)| of_image(image, verdict))
+        .map(|(image, verdict)| image_change(image, verdict))
         .collect();
     if let Some(error) = report.errors.first() {
         bail!("{error}");
@@ -410,7 +410,7 @@ fn carried_out(
     Ok(edited.bytes)
 }
 
-fn of_image(image: &Image, verdict: &Verdict) -> ImageChange {
+fn image_change(image: &Image, verdict: &Verdict) -> ImageChange {
     ImageChange {
         index: image.index,
         kinds: image.kinds.clone(),
@@ -638,15 +638,15 @@ fn renew_build_id(output: &mut Output) -> Result<()> {
 
 /// Offset and length of the build id in the ELF file `data`.
 pub(in crate::edit) fn build_id_place(data: &[u8]) -> Option<(u64, usize)> {
-    let of = |id: &[u8]| {
+    let place = |id: &[u8]| {
         (
             id.as_ptr().addr().wrapping_sub(data.as_ptr().addr()) as u64,
             id.len(),
         )
     };
     match object::FileKind::parse(data).ok()? {
-        object::FileKind::Elf64 => build_id::<elf::FileHeader64<Endianness>>(data).map(of),
-        object::FileKind::Elf32 => build_id::<elf::FileHeader32<Endianness>>(data).map(of),
+        object::FileKind::Elf64 => build_id::<elf::FileHeader64<Endianness>>(data).map(place),
+        object::FileKind::Elf32 => build_id::<elf::FileHeader32<Endianness>>(data).map(place),
         _ => None,
     }
 }

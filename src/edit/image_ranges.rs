@@ -133,7 +133,7 @@ impl Places {
                     .as_file();
                 let stream = location.piece.from(packed.at);
                 self.add_stream(&stream, whole.from(packed.at), |inner| {
-                    inner.add_entries(node, &location.inflated(whole))
+                    inner.add_entries(node, &location.decompressed(whole))
                 })
             }
             Kind::CompressedBundle => {
@@ -146,7 +146,7 @@ impl Places {
                     .with_context(place)?
                     .as_file();
                 self.add_stream(&stream, plain.clone(), |inner| {
-                    inner.add(contents, &location.inflated(plain))
+                    inner.add(contents, &location.decompressed(plain))
                 })
             }
         }

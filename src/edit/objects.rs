@@ -109,8 +109,8 @@ impl Rewriter<'_> {
                 self.section(location, child, section, &mut changes)?;
             }
         }
-        if let Some(divided) = self.amid_other_data(node, location)? {
-            let file = location.inflated(divided.piece.clone());
+        if let Some(divided) = self.images_among_data(node, location)? {
+            let file = location.decompressed(divided.piece.clone());
             return self.program(
                 &file,
                 changes
@@ -193,7 +193,7 @@ impl Rewriter<'_> {
     /// Rebuilds images that share a section with other data, as `clang-offload-wrapper` of LLVM 15
     /// and earlier places them. OpenMP's descriptors hold their ranges. If an image changes, the
     /// images get sections of their own. Returns `None` if all images stay.
-    fn amid_other_data(&mut self, node: &Node, location: &Location) -> Result<Option<Divided>> {
+    fn images_among_data(&mut self, node: &Node, location: &Location) -> Result<Option<Divided>> {
         let images: Vec<&Node> = node
             .children
             .iter()
@@ -375,10 +375,11 @@ impl Rewriter<'_> {
             ),
             None => (location.piece.clone(), registered),
         };
-        let patches: Vec<Patch> = pointers::patches(file.bytes(), &registered, &new, &mut |what| {
-            self.emptied.push(format!("{}: {what}", location.place));
-        })
-        .with_context(place)?;
+        let patches: Vec<Patch> =
+            pointers::registration_patches(file.bytes(), &registered, &new, &mut |what| {
+                self.emptied.push(format!("{}: {what}", location.place));
+            })
+            .with_context(place)?;
         let new = new.into_iter().map(Replacement::from).collect();
         let bytes = resize_with(&file, new, patches, &[], &movable).with_context(place)?;
         Ok(bytes.into())

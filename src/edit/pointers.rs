@@ -63,7 +63,7 @@ enum NewAddress {
 ///
 /// # Errors
 /// The value of a pointer is stored at an unknown offset, or a registered container is removed.
-pub(super) fn patches(
+pub(super) fn registration_patches(
     data: &[u8],
     registered: &Registered,
     sections: &[NewSection],
@@ -83,7 +83,7 @@ pub(super) fn patches(
             continue;
         };
         let runtime = wrapper.runtime;
-        match places.now(container, false)? {
+        match places.new_address(container, false)? {
             NewAddress::At(address) => writer.follow(&wrapper.pointer, address)?,
             NewAddress::Gone => bail!(
                 "the container that is registered with {runtime} at {:#x} is gone",
@@ -106,7 +106,7 @@ pub(super) fn patches(
 ///
 /// # Errors
 /// The value of a pointer is stored at an unknown offset, or its target is removed.
-pub(super) fn moved(
+pub(super) fn pointer_patches(
     data: &[u8],
     pointers: &[(Slot, u64)],
     sections: &[NewSection],
@@ -125,7 +125,7 @@ pub(super) fn moved(
             else {
                 continue;
             };
-            match now_in(section, within, is_end(*target)) {
+            match new_address_in(section, within, is_end(*target)) {
                 NewAddress::At(address) => writer.pointer(slot, address)?,
                 NewAddress::Gone => {
                     bail!("the target of the pointer at {:#x} is gone", slot.offset)
@@ -166,8 +166,8 @@ fn symbols(file: &File<'_>, section: &NewSection, writer: &mut Writer<'_>) -> Re
                 continue;
             }
             let at = table.0 + symbol.index().0 as u64 * record;
-            let (value, size) = match now_in(section, within, false) {
-                NewAddress::At(address) => (address, size_now(section, within, symbol.size())),
+            let (value, size) = match new_address_in(section, within, false) {
+                NewAddress::At(address) => (address, new_size(section, within, symbol.size())),
                 NewAddress::Gone => (section.address, 0),
             };
             writer.word(at + value_at, value)?;
@@ -184,34 +184,34 @@ fn rows(
     writer: &mut Writer<'_>,
     emptied: &mut dyn FnMut(String),
 ) -> Result<()> {
-    let mut kept = Vec::new();
+    let mut remaining = Vec::new();
     for row in &descriptor.images {
-        kept.extend(places.ends(row.offset, row.start, row.end)?);
+        remaining.extend(places.ends(row.offset, row.start, row.end)?);
     }
-    if kept.len() == descriptor.images.len() {
-        for (row, ends) in descriptor.images.iter().zip(kept) {
+    if remaining.len() == descriptor.images.len() {
+        for (row, ends) in descriptor.images.iter().zip(remaining) {
             writer.row(row, ends)?;
         }
         return Ok(());
     }
-    if kept.is_empty() {
+    if remaining.is_empty() {
         emptied(format!("OpenMP's descriptor at {:#x}", descriptor.offset));
     }
     // Unused rows have no image: both bounds are the same address.
-    let nothing = places.sections.first().map_or(0, |section| section.address);
-    write_rows(descriptor, &kept, nothing, writer)
+    let unused = places.sections.first().map_or(0, |section| section.address);
+    write_rows(descriptor, &remaining, unused, writer)
 }
 
-/// Writes the bounds `ends` into the rows of a descriptor's table, `nothing` into the unused rows,
+/// Writes the bounds `ends` into the rows of a descriptor's table, `unused` into the unused rows,
 /// and the number of used rows.
 fn write_rows(
     descriptor: &Descriptor,
     ends: &[[u64; 2]],
-    nothing: u64,
+    unused: u64,
     writer: &mut Writer<'_>,
 ) -> Result<()> {
     writer.number(descriptor.offset, u32::try_from(ends.len())?);
-    let ends = ends.iter().copied().chain(std::iter::repeat([nothing; 2]));
+    let ends = ends.iter().copied().chain(std::iter::repeat([unused; 2]));
     for (row, ends) in descriptor.images.iter().chain(&descriptor.spare).zip(ends) {
         writer.row(row, ends)?;
     }
@@ -226,7 +226,7 @@ fn sycl_rows(
     writer: &mut Writer<'_>,
     emptied: &mut dyn FnMut(String),
 ) -> Result<()> {
-    let mut kept = Vec::new();
+    let mut remaining = Vec::new();
     for row in &descriptor.images {
         let Some(ends) = places.ends(row.offset, row.start, row.end)? else {
             continue;
@@ -247,15 +247,15 @@ fn sycl_rows(
             .skip(FIRST_BOUND)
             .zip(ends)
             .for_each(|(value, end)| *value = Some(end));
-        kept.push((row.offset, values));
+        remaining.push((row.offset, values));
     }
-    if kept.is_empty() {
+    if remaining.is_empty() {
         emptied(format!("SYCL's descriptor at {:#x}", descriptor.offset));
     }
-    if kept.len() != descriptor.images.len() {
-        writer.short(descriptor.offset + 2, u16::try_from(kept.len())?);
+    if remaining.len() != descriptor.images.len() {
+        writer.short(descriptor.offset + 2, u16::try_from(remaining.len())?);
     }
-    for (row, (from, values)) in descriptor.images.iter().zip(kept) {
+    for (row, (from, values)) in descriptor.images.iter().zip(remaining) {
         if from != row.offset {
             writer.copy(from, row.offset, 4)?;
         }
@@ -274,19 +274,23 @@ fn sycl_rows(
 }
 
 /// The capacity of a descriptor's table, in rows.
-pub(super) fn room(descriptor: &Descriptor) -> usize {
+pub(super) fn capacity(descriptor: &Descriptor) -> usize {
     descriptor.images.len() + descriptor.spare.len()
 }
 
 /// The patches that fill the table of `descriptor`, in the program `data`, with rows for the images
-/// at these memory ranges, and no others. The table must have the capacity ([`room`]).
+/// at these memory ranges, and no others. The table must be large enough ([`capacity`]).
 ///
 /// # Errors
 /// The value of a pointer is stored at an unknown offset.
-pub(super) fn table(data: &[u8], descriptor: &Descriptor, ends: &[[u64; 2]]) -> Result<Vec<Patch>> {
+pub(super) fn table_patches(
+    data: &[u8],
+    descriptor: &Descriptor,
+    ends: &[[u64; 2]],
+) -> Result<Vec<Patch>> {
     let mut writer = Writer::new(data, &File::parse(data)?);
-    let nothing = ends.first().map_or(0, |ends| ends[0]);
-    write_rows(descriptor, ends, nothing, &mut writer)?;
+    let unused = ends.first().map_or(0, |ends| ends[0]);
+    write_rows(descriptor, ends, unused, &mut writer)?;
     Ok(writer.patches)
 }
 
@@ -295,7 +299,7 @@ pub(super) fn table(data: &[u8], descriptor: &Descriptor, ends: &[[u64; 2]]) -> 
 ///
 /// # Errors
 /// The value of a pointer is stored at an unknown offset, or the entry table is in no section.
-pub(super) fn new_table(
+pub(super) fn new_table_patches(
     data: &[u8],
     descriptor: &Descriptor,
     ends: &[[u64; 2]],
@@ -347,7 +351,10 @@ impl Places<'_> {
     /// The new bounds of the image from `start` to `end`, which the row at the offset `row`
     /// registers; `None` if the image is removed.
     fn ends(&self, row: u64, start: u64, end: u64) -> Result<Option<[u64; 2]>> {
-        match (self.now(start, false)?, self.now(end, true)?) {
+        match (
+            self.new_address(start, false)?,
+            self.new_address(end, true)?,
+        ) {
             (NewAddress::At(start), NewAddress::At(end)) => Ok(Some([start, end])),
             (NewAddress::Gone, NewAddress::Gone) => Ok(None),
             _ => bail!("the image of the row at {row:#x} is only partly left"),
@@ -356,8 +363,8 @@ impl Places<'_> {
 
     /// The new address of the byte at `offset` of the file; or, for `is_end`, of the end of the
     /// data before `offset`.
-    fn now(&self, offset: u64, is_end: bool) -> Result<NewAddress> {
-        let of = |section: &&NewSection| {
+    fn new_address(&self, offset: u64, is_end: bool) -> Result<NewAddress> {
+        let holds = |section: &&NewSection| {
             let within = offset.wrapping_sub(section.offset);
             within <= section.size
                 && if is_end {
@@ -366,8 +373,8 @@ impl Places<'_> {
                     within < section.size
                 }
         };
-        match self.sections.iter().find(of) {
-            Some(section) => Ok(now_in(section, offset - section.offset, is_end)),
+        match self.sections.iter().find(holds) {
+            Some(section) => Ok(new_address_in(section, offset - section.offset, is_end)),
             None => self.address(offset, is_end).map(NewAddress::At),
         }
     }
@@ -394,7 +401,7 @@ impl Places<'_> {
 
 /// The new address of the byte at the offset `within` of a section; or, for `is_end`, of the end of
 /// the data before that offset. The innermost moved range that contains the byte decides.
-fn now_in(section: &NewSection, within: u64, is_end: bool) -> NewAddress {
+fn new_address_in(section: &NewSection, within: u64, is_end: bool) -> NewAddress {
     let holds = |moved: &&Moved| {
         let old = &moved.old;
         if is_end {
@@ -426,7 +433,7 @@ fn now_in(section: &NewSection, within: u64, is_end: bool) -> NewAddress {
 
 /// The new size of the `size` bytes at the offset `within`. It differs from `size` if exactly this
 /// range was replaced by contents of another size.
-fn size_now(section: &NewSection, within: u64, size: u64) -> u64 {
+fn new_size(section: &NewSection, within: u64, size: u64) -> u64 {
     let end = within.saturating_add(size);
     match section
         .changed

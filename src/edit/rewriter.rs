@@ -96,7 +96,7 @@ impl Location {
     }
 
     /// The location of the decompressed data of this part.
-    pub(super) fn inflated(&self, plain: FileSlice) -> Location {
+    pub(super) fn decompressed(&self, plain: FileSlice) -> Location {
         Location {
             piece: plain,
             ..self.clone()

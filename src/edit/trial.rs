@@ -129,7 +129,7 @@ mod tests {
 
     /// The corpus of the fuzz targets, with every verdict.
     #[test]
-    fn what_fuzzing_has_found() -> Result<()> {
+    fn the_fuzz_corpus_is_edited_correctly() -> Result<()> {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("file");

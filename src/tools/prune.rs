@@ -33,7 +33,7 @@ pub(crate) struct Pruned {
 }
 
 /// Extends an error about images that cannot be removed by a way to prune the rest of the file.
-fn way_out(change: &mut Change, patterns: &Patterns) {
+fn add_remedy(change: &mut Change, patterns: &Patterns) {
     let Some(fixed) = &change.fixed else { return };
     let kinds: Vec<String> = fixed.kinds.iter().map(|kind| format!("{kind}:*")).collect();
     let remedy = match kinds.join(",") {
@@ -94,7 +94,7 @@ pub(crate) fn prune(
     let mut changes = change(files, options, session, &decide)?;
     changes
         .iter_mut()
-        .for_each(|change| way_out(change, patterns));
+        .for_each(|change| add_remedy(change, patterns));
     let unused = all
         .iter()
         .zip(&used)

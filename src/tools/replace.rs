@@ -60,12 +60,12 @@ pub(crate) fn replace(
             .iter()
             .any(|other| other.new.index == new.index && other.file == file)
         {
-            let of = new
+            let prefix = new
                 .file
                 .as_ref()
                 .map(|file| format!("{}:", file.display()))
                 .unwrap_or_default();
-            bail!("--image {of}{} is given twice", new.index);
+            bail!("--image {prefix}{} is given twice", new.index);
         }
         let piece =
             FileSlice::try_open(&new.path).with_context(|| new.path.display().to_string())?;

@@ -24,7 +24,7 @@ use crate::io::file_slice::{FileSlice, Spool};
 use crate::io::rope::Rope;
 use crate::sys::progress::Reached;
 use crate::sys::session::Session;
-use chunks::{About, Chunk, Holds};
+use chunks::{Chunk, Holds, ImageInfo};
 
 /// The result of a split.
 #[derive(Debug)]
@@ -155,7 +155,7 @@ impl<'s> Builder<'s> {
         spool: &'s mut Spool,
         reached: &Reached,
     ) -> Result<Builder<'s>> {
-        let chunks = chunks::of(path, piece, session)?;
+        let chunks = chunks::find(path, piece, session)?;
         let mut builder = Builder {
             spool,
             keep_original,
@@ -189,9 +189,9 @@ impl<'s> Builder<'s> {
                 .slice(chunk.range.start, chunk.range.end - chunk.range.start)
                 .context("past the end")?;
             let step = match &chunk.holds {
-                Holds::Image(about) => Some(self.image(about, bytes.clone())?),
+                Holds::Image(info) => Some(self.image(info, bytes.clone())?),
                 Holds::Stream(stream) => match stream.only_device() {
-                    Some(about) => Some(self.image(about, bytes.clone())?),
+                    Some(info) => Some(self.image(info, bytes.clone())?),
                     None => self.stream(&bytes, stream)?,
                 },
             };
@@ -232,15 +232,15 @@ impl<'s> Builder<'s> {
     }
 
     /// Adds an image to the part of its device. Equal images are stored once.
-    fn image(&mut self, about: &About, piece: FileSlice) -> Result<Step> {
+    fn image(&mut self, info: &ImageInfo, piece: FileSlice) -> Result<Step> {
         let part = match self
             .devices
             .iter()
-            .position(|device| *device == about.device)
+            .position(|device| *device == info.device)
         {
             Some(part) => part,
             None => {
-                self.devices.push(about.device.clone());
+                self.devices.push(info.device.clone());
                 self.images.push(Vec::new());
                 self.devices.len() - 1
             }
@@ -261,8 +261,8 @@ impl<'s> Builder<'s> {
         });
         images.push(NewImage {
             piece,
-            image_kind: about.image_kind,
-            offload_kind: about.offload_kind,
+            image_kind: info.image_kind,
+            offload_kind: info.offload_kind,
         });
         self.known.insert((part, sum), number);
         Ok(Step::Image(number))

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-use super::{Change, Decide, ImageChange, Options, carried_out, decided, looked_into};
+use super::{Change, Decide, ImageChange, Options, apply_verdicts, inspect, verdicts_for};
 use crate::contents::report::{FileReport, Image};
 use crate::contents::selection::{Choice, Selection};
 use crate::edit::{Fixed, Levels, Recompressed, Repack, Verdict};
@@ -71,47 +71,49 @@ pub(super) fn edit(
     let members = members(path, &zip)?;
     let within = |member: &ZipMember<'_>| format!("{}({})", path.display(), member.shown_name());
     let choice = options.selection.of(path, None);
-    let look = |member: &ZipMember<'_>| {
+    let inspect_one = |member: &ZipMember<'_>| {
         let name = String::from_utf8_lossy(member.name);
         let choice = options.selection.of(Path::new(&*name), Some(choice));
         if choice == Choice::Selected {
             reached.now_at(&name);
         }
-        let looked = if choice == Choice::Selected {
-            looked_at(path, piece, member, options, session)
+        let inspected = if choice == Choice::Selected {
+            inspect_member(path, piece, member, options, session)
         } else {
             Ok(None)
         };
         // For the progress bar, decompressing a member counts as half of the work.
         reached.more(member.size / 2);
-        looked.with_context(|| within(member))
+        inspected.with_context(|| within(member))
     };
-    let mut looked: Vec<Option<Looked>> = members.par_iter().map(look).collect::<Result<_>>()?;
-    let verdicts = decided_together(path, &members, &mut looked, decide)?;
-    let each = |((member, looked), verdicts): ((&ZipMember<'_>, Option<Looked>), Vec<Verdict>)| {
-        let Some(looked) = looked else {
-            return Ok(Done::default());
+    let mut inspected: Vec<Option<Inspected>> =
+        members.par_iter().map(inspect_one).collect::<Result<_>>()?;
+    let verdicts = verdicts_for_members(path, &members, &mut inspected, decide)?;
+    let each =
+        |((member, inspected), verdicts): ((&ZipMember<'_>, Option<Inspected>), Vec<Verdict>)| {
+            let Some(inspected) = inspected else {
+                return Ok(Done::default());
+            };
+            reached.now_at(&member.shown_name());
+            let done = edit_member(
+                (member, &within(member)),
+                &inspected,
+                &verdicts,
+                options,
+                session,
+            );
+            reached.more(member.size - member.size / 2);
+            done.map_err(|error| {
+                if error.is::<Fixed>() {
+                    error
+                } else {
+                    error.context(within(member))
+                }
+            })
         };
-        reached.now_at(&member.shown_name());
-        let done = one(
-            (member, &within(member)),
-            &looked,
-            &verdicts,
-            options,
-            session,
-        );
-        reached.more(member.size - member.size / 2);
-        done.map_err(|error| {
-            if error.is::<Fixed>() {
-                error
-            } else {
-                error.context(within(member))
-            }
-        })
-    };
     let done: Vec<Done> = members
         .par_iter()
-        .zip(looked)
+        .zip(inspected)
         .zip(verdicts)
         .map(each)
         .collect::<Result<_>>()?;
@@ -145,7 +147,7 @@ pub(super) fn edit(
     if !options.force {
         check_unsigned(path, &members, "; pass --force to change it anyway")?;
     }
-    Ok(Some(put_together(
+    Ok(Some(assemble(
         (path, piece),
         &members,
         all,
@@ -179,7 +181,7 @@ pub(crate) fn with_contents(
         .par_iter()
         .filter_map(each)
         .collect::<Result<Vec<_>>>()?;
-    put_together((path, piece), &members, all, &HashMap::new(), session)
+    assemble((path, piece), &members, all, &HashMap::new(), session)
 }
 
 /// Reads the directory of the zip file `piece`, which is at `path`.
@@ -218,7 +220,7 @@ fn check_unsigned(path: &Path, members: &[ZipMember<'_>], remedy: &str) -> Resul
 
 /// The zip file with new contents for the members in `all`, and without the members in `gone`,
 /// which maps their names to the offsets of their headers.
-fn put_together(
+fn assemble(
     (path, piece): (&Path, &FileSlice),
     members: &[ZipMember<'_>],
     mut all: Vec<Packed>,
@@ -237,7 +239,7 @@ fn put_together(
 }
 
 /// A member that may have device code, with its report.
-struct Looked {
+struct Inspected {
     report: FileReport,
     /// The contents of the member; `None` if it has no images, because the number of such members
     /// can exceed the limit of open files.
@@ -245,13 +247,13 @@ struct Looked {
 }
 
 /// Inspects a member. Returns `None` if its first bytes rule out device code.
-fn looked_at(
+fn inspect_member(
     path: &Path,
     zip: &FileSlice,
     member: &ZipMember<'_>,
     options: &Options,
     session: &Session,
-) -> Result<Option<Looked>> {
+) -> Result<Option<Inspected>> {
     session.signals.check()?;
     if !may_have_device_code(&start_of_zip_member(zip, member, START)?) {
         return Ok(None);
@@ -262,24 +264,24 @@ fn looked_at(
             .path()
             .with_context(|| "the member's name points outside the zip file")?,
     );
-    let report = looked_into(&name, &piece, options.image_bytes, &Arc::default(), session);
+    let report = inspect(&name, &piece, options.image_bytes, &Arc::default(), session);
     let piece = Some(piece).filter(|_| !report.images.is_empty());
-    Ok(Some(Looked { report, piece }))
+    Ok(Some(Inspected { report, piece }))
 }
 
 /// The verdicts for the images of each member. `decide` is called once for all members. The numbers
 /// of the images continue across members, and each image has its member's name.
-fn decided_together(
+fn verdicts_for_members(
     path: &Path,
     members: &[ZipMember<'_>],
-    looked: &mut [Option<Looked>],
+    inspected: &mut [Option<Inspected>],
     decide: &Decide<'_>,
 ) -> Result<Vec<Vec<Verdict>>> {
     let (mut all, mut counts) = (Vec::new(), Vec::new());
-    for (member, looked) in members.iter().zip(looked.iter_mut()) {
-        let images = looked
+    for (member, inspected) in members.iter().zip(inspected.iter_mut()) {
+        let images = inspected
             .as_mut()
-            .map(|looked| std::mem::take(&mut looked.report.images))
+            .map(|inspected| std::mem::take(&mut inspected.report.images))
             .unwrap_or_default();
         counts.push(images.len());
         for mut image in images {
@@ -288,12 +290,12 @@ fn decided_together(
             all.push(image);
         }
     }
-    let mut verdicts = decided(path, &all, decide)?.into_iter();
+    let mut verdicts = verdicts_for(path, &all, decide)?.into_iter();
     let mut all = all.into_iter();
-    for (looked, count) in looked.iter_mut().zip(&counts) {
+    for (inspected, count) in inspected.iter_mut().zip(&counts) {
         let images = all.by_ref().take(*count);
-        if let Some(looked) = looked {
-            looked.report.images = images.collect();
+        if let Some(inspected) = inspected {
+            inspected.report.images = images.collect();
         }
     }
     Ok(counts
@@ -303,18 +305,18 @@ fn decided_together(
 }
 
 /// Edits a member. `place` is its name in messages.
-fn one(
+fn edit_member(
     (member, place): (&ZipMember<'_>, &str),
-    looked: &Looked,
+    inspected: &Inspected,
     verdicts: &[Verdict],
     options: &Options,
     session: &Session,
 ) -> Result<Done> {
     session.signals.check()?;
-    let piece = match &looked.piece {
+    let piece = match &inspected.piece {
         Some(piece) => piece.clone(),
         None => {
-            return looked
+            return inspected
                 .report
                 .errors
                 .first()
@@ -323,9 +325,9 @@ fn one(
     };
     let mut spool = Spool::new(session);
     let mut change = Change::of(String::new(), piece.size());
-    let bytes = carried_out(
+    let bytes = apply_verdicts(
         (Path::new(place), &piece),
-        &looked.report,
+        &inspected.report,
         verdicts,
         options,
         &mut change,
@@ -347,11 +349,11 @@ fn one(
         return Ok(done);
     }
     // A caller that needs reproducible streams needs them for members as well.
-    let anew = options.levels.repack != Repack::No
+    let recompress = options.levels.repack != Repack::No
         && !options.levels.only_smaller
         && member.method != ZipMethod::Stored
         && !done.images.is_empty();
-    if let Some(bytes) = bytes.or_else(|| anew.then(|| piece.clone().into())) {
+    if let Some(bytes) = bytes.or_else(|| recompress.then(|| piece.clone().into())) {
         let packed = pack(member, bytes, &mut spool)?;
         if options.levels.only_smaller && packed.contents.packed >= member.size {
             done.recompressed.smaller = 0;
@@ -435,11 +437,11 @@ fn new_record(
             any = true;
             continue;
         }
-        let of = |packed: &&Packed| {
+        let is_listed = |packed: &&Packed| {
             path.as_ref()
                 .is_some_and(|path| path.as_bytes() == packed.name)
         };
-        match changed.iter().find(of) {
+        match changed.iter().find(is_listed) {
             Some(packed) => {
                 let path = end.rsplitn(3, ',').nth(2).unwrap_or_default();
                 let digest = URL_SAFE_NO_PAD.encode(packed.sha256);

@@ -37,7 +37,7 @@ pub(super) struct Section<'d> {
 
 impl Section<'_> {
     /// Its name as text.
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn printable_name(&self) -> String {
         crate::model::printable_name(self.key.name)
     }
 
@@ -245,7 +245,7 @@ impl<'d> HostFile<'d> {
         };
         found
             .filter(|all| all.len() <= self.most_relocations)
-            .with_context(|| format!("{}: damaged relocations", section.shown()))
+            .with_context(|| format!("{}: damaged relocations", section.printable_name()))
     }
 
     fn relr<Elf: read::FileHeader<Endian = Endianness>>(

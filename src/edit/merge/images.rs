@@ -62,7 +62,7 @@ pub(crate) fn check_images(builds: &[FileReport]) -> Result<Vec<MergedUnit>> {
             bail!("{}", printable(error));
         }
     }
-    let all: Vec<Units<'_>> = builds.iter().map(of_build).collect();
+    let all: Vec<Units<'_>> = builds.iter().map(units_of).collect();
     let Some(first) = all.first() else {
         return Ok(Vec::new());
     };
@@ -73,7 +73,7 @@ pub(crate) fn check_images(builds: &[FileReport]) -> Result<Vec<MergedUnit>> {
     for (key, unit) in first {
         let together: Vec<&Unit<'_>> = all.iter().filter_map(|units| units.get(key)).collect();
         for (build, unit) in together.iter().enumerate() {
-            of_one(&shown(builds, build, key), unit)?;
+            check_unit(&location(builds, build, key), unit)?;
         }
         same_kernels(builds, key, &together)?;
         let ((members, _), kind, index) = *key;
@@ -90,7 +90,7 @@ pub(crate) fn check_images(builds: &[FileReport]) -> Result<Vec<MergedUnit>> {
 }
 
 /// The units of a build, by key.
-fn of_build(report: &FileReport) -> Units<'_> {
+fn units_of(report: &FileReport) -> Units<'_> {
     let mut seen: BTreeMap<&[String], usize> = BTreeMap::new();
     let mut all = Units::new();
     for content in &units::contents(report) {
@@ -138,7 +138,7 @@ fn same_units(
             kinds if kinds.contains(&kind.title()) => "fewer containers".to_owned(),
             kinds => format!("device code for {}", kinds.join(" and ")),
         };
-        let place = shown(builds, build, key);
+        let place = location(builds, build, key);
         bail!(
             "{place} has device code for {}, but {} has {has} in its place",
             kind.title(),
@@ -149,7 +149,7 @@ fn same_units(
 }
 
 /// Checks a single unit.
-fn of_one(place: &str, unit: &Unit<'_>) -> Result<()> {
+fn check_unit(place: &str, unit: &Unit<'_>) -> Result<()> {
     for image in &unit.images {
         if let Some(disagreement) = claims::disagreement(image) {
             bail!("{place}: {}", disagreement.text);
@@ -207,7 +207,7 @@ fn same_kernels(builds: &[FileReport], key: &UnitKey<'_>, units: &[&Unit<'_>]) -
     for (one, has, kernels) in &known {
         for (other, lacks, theirs) in known.iter().filter(|(other, ..)| other != one) {
             if let Some(kernel) = kernels.difference(theirs).next() {
-                let (place, kernel) = (shown(builds, *other, key), shown_name(kernel));
+                let (place, kernel) = (location(builds, *other, key), shown_name(kernel));
                 let source = file(builds, *one);
                 bail!(
                     "{place}: kernel `{kernel}` is not in image {} ({}), but {source} has it for {}",
@@ -247,7 +247,7 @@ fn order(builds: &[FileReport], key: &UnitKey<'_>, units: &[&Unit<'_>]) -> Resul
                 one.sha256.is_some() && one.sha256 == other.sha256
             };
             if images.len() != theirs.len() || !images.iter().zip(theirs).all(is_same) {
-                let (place, other) = (shown(builds, *build, key), file(builds, *other));
+                let (place, other) = (location(builds, *build, key), file(builds, *other));
                 let target = images.first().map(|image| name(image)).unwrap_or_default();
                 bail!(
                     "{place} and {other} have different images for {target}: a runtime would take only one of them"
@@ -285,7 +285,7 @@ fn ambiguous<V>(
             }
             let [one, two] =
                 [of_builds, theirs].map(|builds| builds.keys().next().copied().unwrap_or_default());
-            let (place, source) = (shown(builds, one, key), file(builds, two));
+            let (place, source) = (location(builds, one, key), file(builds, two));
             bail!(
                 "{place} has an image for {target}, and {source} for {other}: a runtime takes the first on a device that runs both"
             );
@@ -323,7 +323,7 @@ fn file(builds: &[FileReport], build: usize) -> String {
 }
 
 /// The location of a unit in a build, for messages.
-fn shown(builds: &[FileReport], build: usize, ((members, _), ..): &UnitKey<'_>) -> String {
+fn location(builds: &[FileReport], build: usize, ((members, _), ..): &UnitKey<'_>) -> String {
     members.iter().fold(file(builds, build), |text, member| {
         format!("{text}({})", printable(member))
     })

@@ -72,7 +72,7 @@ impl Joiner<'_> {
     fn enter(&mut self, locations: &Locations<'_>) -> Result<Outcome> {
         match locations.shape()? {
             Shape::Same => {
-                self.note_same(locations);
+                self.record_identical(locations);
                 Ok(Outcome::Same)
             }
             Shape::Archive => self.archive(locations),
@@ -93,16 +93,16 @@ impl Joiner<'_> {
     }
 
     /// Records the images of identical data as present.
-    fn note_same(&mut self, locations: &Locations<'_>) {
+    fn record_identical(&mut self, locations: &Locations<'_>) {
         for (build, location) in locations.all.iter().enumerate() {
             if let Some(node) = location.node {
-                self.place(build, node);
+                self.record_placed(build, node);
             }
         }
     }
 
     /// Records the images in `node` of a build as present.
-    fn place(&mut self, build: usize, node: &Node) {
+    fn record_placed(&mut self, build: usize, node: &Node) {
         let images = node.images.clone();
         self.placed.extend(images.map(|image| (build, image)));
     }

@@ -126,14 +126,14 @@ fn compare_builds(locations: &Locations, found: &mut Vec<HostDifference>) -> Res
                     device: &ranges,
                 };
                 let differences = compare_hosts(&first, &other)?;
-                let told = |difference: Difference| HostDifference {
+                let describe = |difference: Difference| HostDifference {
                     text: format!(
                         "{} differs from {}: {difference}",
                         location.place, base.place
                     ),
                     has_remedy: difference.remedy.is_some(),
                 };
-                found.extend(differences.into_iter().map(told));
+                found.extend(differences.into_iter().map(describe));
             }
         }
         Shape::Other => {
@@ -142,7 +142,7 @@ fn compare_builds(locations: &Locations, found: &mut Vec<HostDifference>) -> Res
                 .iter()
                 .skip(1)
                 .filter(|location| !location.piece.has_bytes_of(&base.piece));
-            let told = |other: &Location| HostDifference {
+            let describe = |other: &Location| HostDifference {
                 text: format!(
                     "{} differs from {} and has no host half to compare; make the file the same in every build, or remove it from \
                      all builds",
@@ -150,7 +150,7 @@ fn compare_builds(locations: &Locations, found: &mut Vec<HostDifference>) -> Res
                 ),
                 has_remedy: false,
             };
-            found.extend(differs.map(told));
+            found.extend(differs.map(describe));
         }
     }
     Ok(())
@@ -310,7 +310,7 @@ fn generations(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differe
     if first == second || first.is_empty() || second.is_empty() {
         return;
     }
-    let shown = |half: &ParsedHost<'_>, sizes: &BTreeSet<(String, Option<u64>)>| {
+    let description = |half: &ParsedHost<'_>, sizes: &BTreeSet<(String, Option<u64>)>| {
         let each = sizes.iter().map(|(section, size)| match size {
             Some(size) => format!(
                 "`{section}` with entries of {size} bytes, {}",
@@ -330,7 +330,11 @@ fn generations(one: &ParsedHost<'_>, other: &ParsedHost<'_>, found: &mut Differe
     } else {
         "entry table"
     };
-    let what = format!("{what}: {}; {}", shown(one, &first), shown(other, &second));
+    let what = format!(
+        "{what}: {}; {}",
+        description(one, &first),
+        description(other, &second)
+    );
     let remedy = Some("compile every build with the same LLVM version");
     found.add(Difference {
         remedy,

@@ -138,7 +138,7 @@ impl<'h, 'd> View<'h, 'd> {
         }
     }
 
-    fn shown(&self, against: &Against<'_>) -> String {
+    fn describe(&self, against: &Against<'_>) -> String {
         match against {
             Against::Nothing => "nothing".to_owned(),
             Against::Name(name) | Against::Other(name, ..) => format!("`{}`", printable_name(name)),
@@ -175,7 +175,7 @@ impl Pair<'_, '_, '_> {
         }
         if head(one) != head(other) {
             found.in_section(
-                one.shown(),
+                one.printable_name(),
                 "the type, flags, alignment or entry sizes differ".to_owned(),
             );
             return Ok(());
@@ -191,7 +191,7 @@ impl Pair<'_, '_, '_> {
             && linked(self.one.0, first.link) != linked(self.other.0, second.link)
         {
             found.in_section(
-                one.shown(),
+                one.printable_name(),
                 "the section belongs to different sections".to_owned(),
             );
         }
@@ -205,7 +205,7 @@ impl Pair<'_, '_, '_> {
             );
             let remedy = place_names::remedy_of_all(one.body, other.body);
             found.add(Difference {
-                section: one.shown(),
+                section: one.printable_name(),
                 symbol: None,
                 what,
                 remedy,
@@ -221,7 +221,7 @@ impl Pair<'_, '_, '_> {
         let parts = self.one.0.half.device_parts(one);
         if parts != self.other.0.half.device_parts(other) {
             found.in_section(
-                one.shown(),
+                one.printable_name(),
                 "device code is at different offsets".to_owned(),
             );
             return;
@@ -248,7 +248,7 @@ impl Pair<'_, '_, '_> {
                 .at(self.one.1, at as u64)
                 .or(Some((String::new(), at as u64)));
             found.add(Difference {
-                section: one.shown(),
+                section: one.printable_name(),
                 symbol,
                 what: what.to_owned(),
                 remedy,
@@ -271,8 +271,8 @@ impl Pair<'_, '_, '_> {
         if let Some(((place, _, one, _), (_, _, other, _))) = differ {
             let what = format!(
                 "refers to {} in one build, to {} in the other",
-                self.one.0.shown(one),
-                self.other.0.shown(other)
+                self.one.0.describe(one),
+                self.other.0.describe(other)
             );
             let what = if one == other {
                 "the relocations differ in place, type or addend".to_owned()
@@ -284,14 +284,14 @@ impl Pair<'_, '_, '_> {
                 _ => None,
             };
             found.add(Difference {
-                section: section.shown(),
+                section: section.printable_name(),
                 symbol: at(*place),
                 what,
                 remedy,
             });
         } else if first.len() != second.len() {
             found.in_section(
-                section.shown(),
+                section.printable_name(),
                 format!(
                     "{} relocations in one build, {} in the other",
                     first.len(),
@@ -366,10 +366,10 @@ fn relocations<'d>(view: &View<'_, 'd>, index: usize) -> Result<Relocations<'d>>
             .file()
             .relocations(*table)
             .with_context(|| printable(view.half.name).into_owned())?;
-        let kept = read
+        let host = read
             .iter()
             .filter(|one| !device.iter().any(|part| part.contains(&one.place)));
-        all.extend(kept.map(|one| (one.place, one.kind, view.against(one.symbol), one.addend)));
+        all.extend(host.map(|one| (one.place, one.kind, view.against(one.symbol), one.addend)));
     }
     // Relocations at the same offset belong together, in their order.
     all.sort_by_key(|(place, ..)| *place);
@@ -381,7 +381,7 @@ fn relocations<'d>(view: &View<'_, 'd>, index: usize) -> Result<Relocations<'d>>
 type SymbolKey<'d> = (&'d [u8], Option<Key<'d>>, u16, u64, u64, u8, u8, &'d [u8]);
 
 fn symbols(one: &View<'_, '_>, other: &View<'_, '_>, found: &mut Differences) {
-    let (first, second) = (told(one), told(other));
+    let (first, second) = (symbol_keys(one), symbol_keys(other));
     let (mut left, mut right) = (first.iter().peekable(), second.iter().peekable());
     let section =
         |key: Option<Key<'_>>| key.map_or_else(String::new, |key| printable_name(key.name));
@@ -420,7 +420,7 @@ fn symbols(one: &View<'_, '_>, other: &View<'_, '_>, found: &mut Differences) {
 
 /// The symbols of an object in an order that does not depend on the file, without those of device
 /// code, of sections and of source files.
-fn told<'d>(view: &View<'_, 'd>) -> Vec<SymbolKey<'d>> {
+fn symbol_keys<'d>(view: &View<'_, 'd>) -> Vec<SymbolKey<'d>> {
     let is_left_out = |symbol: &Symbol<'_>| {
         let in_section = symbol.section.is_some_and(|index| {
             view.is_device(index, symbol.value)

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_clang_22_differ_in_the_place_alone() {
+    fn names_of_clang_22_differ_only_in_variable_parts() {
         for (one, other, expected) in [
             (
                 "__omp_offloading_fe01_1a2b3c_main_l10",
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_no_place() {
+    fn names_without_numbers_have_no_variable_part() {
         for name in [
             "__omp_offloading_",
             "__omp_offloading_xyz_1_a",

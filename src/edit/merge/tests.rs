@@ -76,8 +76,8 @@ int main(int count, char **words) { return start(count) + words[0][0]; }
 #endif
 "#;
 
-/// The source, compiled with the arguments `words`.
-fn compiled(folder: &Path, words: &[&str]) -> Vec<u8> {
+/// The source, compiled with `arguments`.
+fn compiled(folder: &Path, arguments: &[&str]) -> Vec<u8> {
     let (source, output) = (folder.join("host.c"), folder.join("output"));
     if !source.exists() {
         std::fs::write(&source, SOURCE).unwrap();
@@ -88,17 +88,17 @@ fn compiled(folder: &Path, words: &[&str]) -> Vec<u8> {
         .arg("-o")
         .arg(&output)
         .arg("-O2")
-        .args(words);
+        .args(arguments);
     for (name, default) in [("SIZE", "64"), ("CONST", "const")] {
         let is_given = |word: &&str| {
             word.strip_prefix("-D")
                 .is_some_and(|rest| rest.starts_with(&format!("{name}=")))
         };
-        if !words.iter().any(is_given) {
+        if !arguments.iter().any(is_given) {
             command.arg(format!("-D{name}={default}"));
         }
     }
-    assert!(command.status().unwrap().success(), "{words:?}");
+    assert!(command.status().unwrap().success(), "{arguments:?}");
     std::fs::read(output).unwrap()
 }
 

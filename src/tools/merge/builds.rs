@@ -106,23 +106,29 @@ pub(crate) fn merge(
     let found = differences(&builds)?;
     // Names that depend on a path make kernels look missing. Then report only the differences,
     // which have the remedy.
-    if found.iter().any(|told| told.has_remedy) {
+    if found.iter().any(|difference| difference.has_remedy) {
         return Ok(Outcome::Refused(
-            found.into_iter().map(|told| told.text).collect(),
+            found
+                .into_iter()
+                .map(|difference| difference.text)
+                .collect(),
         ));
     }
     let units = match check_images(&reports) {
         Ok(units) if found.is_empty() => units,
         Ok(_) => {
             return Ok(Outcome::Refused(
-                found.into_iter().map(|told| told.text).collect(),
+                found
+                    .into_iter()
+                    .map(|difference| difference.text)
+                    .collect(),
             ));
         }
         Err(error) => {
             let first = error::chain(&error);
             return Ok(Outcome::Refused(
                 std::iter::once(first)
-                    .chain(found.into_iter().map(|told| told.text))
+                    .chain(found.into_iter().map(|difference| difference.text))
                     .collect(),
             ));
         }

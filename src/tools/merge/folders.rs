@@ -64,7 +64,7 @@ pub(crate) fn merge(folders: &[PathBuf], session: &Session) -> Result<Result<Fol
     let meter = Meter::new(session.shell.is_terminal(), files.iter().map(size).sum());
     let each = |path: &PathBuf| {
         let reached = meter.file();
-        let done = one(folders, path, session);
+        let done = merge_file(folders, path, session);
         reached.up_to(size(path));
         done
     };
@@ -93,12 +93,12 @@ pub(crate) fn merge(folders: &[PathBuf], session: &Session) -> Result<Result<Fol
 
 /// The reasons if the directories do not have the same files and symlinks.
 fn differing_entries(folders: &[PathBuf], all: &[Vec<(PathBuf, Entry)>]) -> Vec<String> {
-    let shown = |folder: &Path| printable(&folder.display().to_string()).into_owned();
+    let printable_path = |folder: &Path| printable(&folder.display().to_string()).into_owned();
     let of_kind = |is_wanted: &dyn Fn(&Entry) -> bool| -> Vec<(String, BTreeSet<&[u8]>)> {
         let each = folders.iter().zip(all).map(|(folder, entries)| {
             let names = entries.iter().filter(|(_, entry)| is_wanted(entry));
             (
-                shown(folder),
+                printable_path(folder),
                 names.map(|(path, _)| path.as_os_str().as_bytes()).collect(),
             )
         });
@@ -125,8 +125,8 @@ fn differing_entries(folders: &[PathBuf], all: &[Vec<(PathBuf, Entry)>]) -> Vec<
             if let (Entry::Link(to), Some(Entry::Link(other))) = (entry, known.get(path.as_path()))
                 && to != other
             {
-                let [link, old, to, other] =
-                    [&folder.join(path), &first.join(path), to, other].map(|path| shown(path));
+                let [link, old, to, other] = [&folder.join(path), &first.join(path), to, other]
+                    .map(|path| printable_path(path));
                 reasons.push(format!("{link} is a link to {to}, but {old} to {other}: every build must have the same link"));
             }
         }
@@ -135,7 +135,7 @@ fn differing_entries(folders: &[PathBuf], all: &[Vec<(PathBuf, Entry)>]) -> Vec<
 }
 
 /// Merges the files at `path` of all directories. Returns `None` if they are equal.
-fn one(folders: &[PathBuf], path: &Path, session: &Session) -> Result<Option<Outcome>> {
+fn merge_file(folders: &[PathBuf], path: &Path, session: &Session) -> Result<Option<Outcome>> {
     session.signals.check()?;
     let open = |folder: &PathBuf| {
         let path = folder.join(path);

@@ -83,7 +83,7 @@ fn check_all(checks: &[Check]) -> Result<()> {
 pub(crate) fn join(job: &Job, spool: &mut Spool) -> Result<Joined> {
     let (path, piece) = &job.host;
     let host = read_host(piece).with_context(|| path.display().to_string())?;
-    let parts = all(&host, path, &job.parts)?;
+    let parts = parts_by_device(&host, path, &job.parts)?;
     let fault = format!(
         "{}: damaged: the host contents do not match their checksum",
         path.display()
@@ -168,7 +168,7 @@ fn damaged(path: &Path) -> anyhow::Error {
 }
 
 /// The parts by device: exactly one for each device of the host half.
-fn all<'p>(
+fn parts_by_device<'p>(
     host: &HostPart,
     path: &Path,
     parts: &'p [(PathBuf, FileSlice)],

@@ -81,7 +81,7 @@ pub(super) fn merge(files: &[(PathBuf, FileSlice)], session: &Session) -> Result
             .iter()
             .zip(&by_name)
             .filter_map(|((_, piece), names)| Some((piece, *names.get(member.name)?)));
-        one(files, &row.collect(), session).or_else(|error| {
+        merge_member(files, &row.collect(), session).or_else(|error| {
             session.signals.check()?;
             Ok(Fate::Refused(vec![error::chain(&error)]))
         })
@@ -135,7 +135,7 @@ pub(super) fn merge(files: &[(PathBuf, FileSlice)], session: &Session) -> Result
 }
 
 /// Merges a member of `files`, the builds.
-fn one(files: &[(PathBuf, FileSlice)], row: &Row<'_>, session: &Session) -> Result<Fate> {
+fn merge_member(files: &[(PathBuf, FileSlice)], row: &Row<'_>, session: &Session) -> Result<Fate> {
     let (zip, member) = *row.first().context("no builds to merge")?;
     let is_stored_alike = |(zip, other): &(&FileSlice, &ZipMember<'_>)| {
         let stored =
@@ -212,10 +212,10 @@ fn is_wheel_file(name: &[u8]) -> bool {
 fn is_packing(one: &FileSlice, other: &FileSlice) -> bool {
     let lines = |piece: &FileSlice| {
         let text = String::from_utf8_lossy(piece.bytes()).into_owned();
-        let kept = text
+        let compared = text
             .lines()
             .filter(|line| !PACKING.iter().any(|start| line.starts_with(start)));
-        kept.map(str::to_owned).collect::<Vec<_>>()
+        compared.map(str::to_owned).collect::<Vec<_>>()
     };
     lines(one) == lines(other)
 }
@@ -235,12 +235,15 @@ pub(super) fn check(
     let all = wheel::members(place, &zip)?;
     let each = |(name, merged): &(Vec<u8>, Merged)| {
         session.signals.check()?;
-        let shown = || format!("{}({})", place.display(), printable_name(name));
+        let member_place = || format!("{}({})", place.display(), printable_name(name));
         let member = all.iter().find(|member| member.name == name.as_slice());
-        let member = member
-            .with_context(|| format!("{}: a bug in offld: the member is missing", shown()))?;
-        let contents = zip_member(piece, member).with_context(shown)?.as_file();
-        merged.check(Path::new(&shown()), &contents, session)
+        let member = member.with_context(|| {
+            format!("{}: a bug in offld: the member is missing", member_place())
+        })?;
+        let contents = zip_member(piece, member)
+            .with_context(member_place)?
+            .as_file();
+        merged.check(Path::new(&member_place()), &contents, session)
     };
     threads::in_parallel(|| members.par_iter().try_for_each(each))
 }

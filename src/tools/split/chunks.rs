@@ -23,7 +23,7 @@ pub(super) struct Chunk {
 }
 
 pub(super) enum Holds {
-    Image(About),
+    Image(ImageInfo),
     Stream(Stream),
 }
 
@@ -37,12 +37,12 @@ pub(super) struct Stream {
 
 impl Stream {
     /// The metadata of the first image, if the stream contains only images of one device.
-    pub(super) fn only_device(&self) -> Option<&About> {
+    pub(super) fn only_device(&self) -> Option<&ImageInfo> {
         if self.deflate {
             return None;
         }
-        let abouts = |chunk: &Chunk| match &chunk.holds {
-            Holds::Image(about) => Some(about.clone()),
+        let info_of = |chunk: &Chunk| match &chunk.holds {
+            Holds::Image(info) => Some(info.clone()),
             Holds::Stream(_) => None,
         };
         let Holds::Image(first) = &self.chunks.first()?.holds else {
@@ -50,36 +50,39 @@ impl Stream {
         };
         self.chunks
             .iter()
-            .all(|chunk| abouts(chunk).is_some_and(|about| about.device == first.device))
+            .all(|chunk| info_of(chunk).is_some_and(|info| info.device == first.device))
             .then_some(first)
     }
 }
 
 /// The metadata of an image in a part.
 #[derive(Debug, Clone)]
-pub(super) struct About {
+pub(super) struct ImageInfo {
     pub(super) device: Device,
     pub(super) image_kind: ImageKind,
     pub(super) offload_kind: u16,
 }
 
 /// The chunks of the file `piece`, in order.
-pub(super) fn of(path: &Path, piece: &FileSlice, session: &Session) -> Result<Vec<Chunk>> {
+pub(super) fn find(path: &Path, piece: &FileSlice, session: &Session) -> Result<Vec<Chunk>> {
     if is_zip(piece.bytes()) {
-        return of_zip(path, piece, session);
+        return find_in_zip(path, piece, session);
     }
     let report = report(path, piece, session);
-    Ok(told(places(path, piece, &report)?, &report.images))
+    Ok(chunks_with_info(
+        places(path, piece, &report)?,
+        &report.images,
+    ))
 }
 
 /// The ranges of images, with their metadata. Host images and images without a known device are
 /// left out.
-fn told(places: Vec<Place>, images: &[Image]) -> Vec<Chunk> {
+fn chunks_with_info(places: Vec<Place>, images: &[Image]) -> Vec<Chunk> {
     let one = |Place { range, holds }: Place| {
         let holds = match holds {
-            Held::Image(number) => Holds::Image(about(images.get(number)?)?),
+            Held::Image(number) => Holds::Image(image_info(images.get(number)?)?),
             Held::Stream(stream) => {
-                let chunks = told(stream.places, images);
+                let chunks = chunks_with_info(stream.places, images);
                 Holds::Stream(
                     Some(Stream {
                         deflate: false,
@@ -95,7 +98,7 @@ fn told(places: Vec<Place>, images: &[Image]) -> Vec<Chunk> {
     places.into_iter().filter_map(one).collect()
 }
 
-fn about(image: &Image) -> Option<About> {
+fn image_info(image: &Image) -> Option<ImageInfo> {
     if !image.is_device() || (image.triple.is_empty() && image.target.is_empty()) {
         return None;
     }
@@ -118,20 +121,20 @@ fn about(image: &Image) -> Option<About> {
         triple: image.triple.clone(),
         target,
     };
-    Some(About {
+    Some(ImageInfo {
         device,
         image_kind,
         offload_kind,
     })
 }
 
-fn of_zip(path: &Path, zip: &FileSlice, session: &Session) -> Result<Vec<Chunk>> {
-    let told_fault = |fault: ArchiveFault| anyhow!(fault.in_archive(&path.display()));
+fn find_in_zip(path: &Path, zip: &FileSlice, session: &Session) -> Result<Vec<Chunk>> {
+    let describe = |fault: ArchiveFault| anyhow!(fault.in_archive(&path.display()));
     let mut all = Vec::new();
-    let read = ZipFile::read(zip.bytes()).map_err(told_fault)?;
+    let read = ZipFile::read(zip.bytes()).map_err(describe)?;
     for member in read.members() {
         session.signals.check()?;
-        let member: ZipMember<'_> = member.map_err(told_fault)?;
+        let member: ZipMember<'_> = member.map_err(describe)?;
         let place = || format!("{}({})", path.display(), member.shown_name());
         if !may_have_device_code(&start_of_zip_member(zip, &member, START).with_context(place)?) {
             continue;
@@ -139,7 +142,7 @@ fn of_zip(path: &Path, zip: &FileSlice, session: &Session) -> Result<Vec<Chunk>>
         let plain = zip_member(zip, &member).with_context(place)?.as_file();
         let name = path.join(member.path().with_context(place)?);
         let report = report(&name, &plain, session);
-        let chunks = told(places(&name, &plain, &report)?, &report.images);
+        let chunks = chunks_with_info(places(&name, &plain, &report)?, &report.images);
         if chunks.is_empty() {
             continue;
         }

@@ -194,21 +194,21 @@ fn the_same_image_is_taken_once_and_another_for_its_target_is_refused() {
     ];
     assert_eq!(found[0].images, expected);
     let other = host(&["one"], &[(OPENMP, CPU, "", &library(&["one", "more"]))]);
-    let said = plan(&[&first, &other]).unwrap_err();
+    let message = plan(&[&first, &other]).unwrap_err();
     assert_eq!(
-        said,
+        message,
         "b1 and b2 have different images for x86_64-pc-linux-gnu: a runtime would take only one of them"
     );
     // Two spellings of one target.
     let spelled = |target: &str, bytes: &[u8]| host(&["one"], &[(OPENMP, AMD, target, bytes)]);
-    let said = plan(&[
+    let message = plan(&[
         &spelled("gfx90a:xnack+:sramecc-", b"a"),
         &spelled("gfx90a:sramecc-:xnack+", b"b"),
     ])
     .unwrap_err();
     assert!(
-        said.ends_with("a runtime would take only one of them"),
-        "{said}"
+        message.ends_with("a runtime would take only one of them"),
+        "{message}"
     );
 }
 
@@ -222,9 +222,9 @@ fn a_kernel_that_an_image_lacks_is_named() {
         &["one", "two"],
         &[(OPENMP, CPU, "haswell", &library(&["one"]))],
     );
-    let said = plan(&[&whole, &part]).unwrap_err();
+    let message = plan(&[&whole, &part]).unwrap_err();
     assert_eq!(
-        said,
+        message,
         "b2: kernel `__omp_offloading_1_2_two` is registered and not in image 0 (x86_64-pc-linux-gnu (haswell))"
     );
     let none = host(&["one", "two"], &[]);
@@ -233,42 +233,43 @@ fn a_kernel_that_an_image_lacks_is_named() {
         "b2: 2 kernels are registered with OpenMP, but no image has them"
     );
     // Without a table of kernels, images are compared with each other.
-    let of = |target: &str, kernels: &[&str]| host(&[], &[(HIP, CPU, target, &library(kernels))]);
+    let build =
+        |target: &str, kernels: &[&str]| host(&[], &[(HIP, CPU, target, &library(kernels))]);
     assert_eq!(
-        plan(&[&of("a", &["one"]), &of("b", &["one"])]).unwrap()[0]
+        plan(&[&build("a", &["one"]), &build("b", &["one"])]).unwrap()[0]
             .images
             .len(),
         2
     );
-    let said = plan(&[&of("a", &["one"]), &of("b", &["one", "two"])]).unwrap_err();
+    let message = plan(&[&build("a", &["one"]), &build("b", &["one", "two"])]).unwrap_err();
     assert_eq!(
-        said,
+        message,
         "b1: kernel `__omp_offloading_1_2_two` is not in image 0 (x86_64-pc-linux-gnu (a)), but b2 has it for x86_64-pc-linux-gnu (b)"
     );
 }
 
 #[test]
 fn targets_that_a_runtime_cannot_tell_apart_are_refused() {
-    let of = |target: &str| host(&[], &[(OPENMP, AMD, target, target.as_bytes())]);
-    let said = plan(&[&of("gfx90a"), &of("gfx90a:xnack+")]).unwrap_err();
+    let build = |target: &str| host(&[], &[(OPENMP, AMD, target, target.as_bytes())]);
+    let message = plan(&[&build("gfx90a"), &build("gfx90a:xnack+")]).unwrap_err();
     let expected = "b2 has an image for amdgcn-amd-amdhsa (gfx90a:xnack+), and b1 for amdgcn-amd-amdhsa (gfx90a): \
                     a runtime takes the first on a device that runs both";
-    assert_eq!(said, expected);
-    assert!(plan(&[&of("gfx90a:xnack-"), &of("gfx90a:xnack+")]).is_ok());
-    assert!(plan(&[&of("gfx90a"), &of("gfx908:xnack+")]).is_ok());
+    assert_eq!(message, expected);
+    assert!(plan(&[&build("gfx90a:xnack-"), &build("gfx90a:xnack+")]).is_ok());
+    assert!(plan(&[&build("gfx90a"), &build("gfx908:xnack+")]).is_ok());
 }
 
 #[test]
 fn builds_with_other_kinds_or_none_are_refused() {
-    let of = |kind: u16| host(&[], &[(kind, AMD, "gfx908", b"a")]);
-    let said = plan(&[&of(OPENMP), &of(HIP)]).unwrap_err();
+    let build = |kind: u16| host(&[], &[(kind, AMD, "gfx908", b"a")]);
+    let message = plan(&[&build(OPENMP), &build(HIP)]).unwrap_err();
     assert_eq!(
-        said,
+        message,
         "b1 has device code for OpenMP, but b2 has device code for HIP in its place"
     );
-    let said = plan(&[&of(OPENMP), &host(&[], &[])]).unwrap_err();
+    let message = plan(&[&build(OPENMP), &host(&[], &[])]).unwrap_err();
     assert_eq!(
-        said,
+        message,
         "b1 has device code for OpenMP, but b2 has none in its place"
     );
 }
@@ -283,9 +284,9 @@ fn an_image_that_is_not_what_its_container_says_is_refused() {
     image[48..52].copy_from_slice(&0x30_u32.to_le_bytes());
     let build = |target: &str| host(&[], &[(OPENMP, AMD, target, &image)]);
     assert!(plan(&[&build("gfx908")]).is_ok());
-    let said = plan(&[&build("gfx90a")]).unwrap_err();
+    let message = plan(&[&build("gfx90a")]).unwrap_err();
     assert!(
-        said.contains("is labelled as amdgcn-amd-amdhsa (gfx90a), but its own header is for"),
-        "{said}"
+        message.contains("is labelled as amdgcn-amd-amdhsa (gfx90a), but its own header is for"),
+        "{message}"
     );
 }

@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result, bail};
 
-use super::row::Found;
+use super::row::BuildContainer;
 use super::{Fate, Joiner};
 use crate::contents::inflate;
 use crate::edit::{Levels, Outcome, compress};
@@ -35,9 +35,9 @@ impl Choice {
 
 impl Joiner<'_> {
     /// Merges these containers, one of each build, and returns the outcome for the first.
-    pub(super) fn entries(&mut self, column: &[Found<'_>]) -> Result<Outcome> {
+    pub(super) fn entries(&mut self, column: &[BuildContainer<'_>]) -> Result<Outcome> {
         let base = column.first().context("no builds to merge")?;
-        let is_fatbinary = |found: &Found<'_>| found.kind == Kind::Fatbinary;
+        let is_fatbinary = |found: &BuildContainer<'_>| found.kind == Kind::Fatbinary;
         if let Some(other) = column
             .iter()
             .find(|found| is_fatbinary(found) != is_fatbinary(base))
@@ -56,7 +56,7 @@ impl Joiner<'_> {
     }
 
     /// Chooses the entries of the new container, in order.
-    fn choose(&mut self, column: &[Found<'_>]) -> Result<Choice> {
+    fn choose(&mut self, column: &[BuildContainer<'_>]) -> Result<Choice> {
         let (mut taken, mut unknown) = (Vec::new(), Vec::new());
         for found in column {
             for (entry, fate) in self.entry_fates(found)?.into_iter().enumerate() {
@@ -68,7 +68,7 @@ impl Joiner<'_> {
                     None => unknown.push((found.build, entry)),
                 }
             }
-            self.place(found.build, found.node);
+            self.record_placed(found.build, found.node);
         }
         taken.sort_by_key(|(rank, _)| *rank);
         Ok(Choice {
@@ -77,9 +77,12 @@ impl Joiner<'_> {
         })
     }
 
-    fn bundle(&mut self, column: &[Found<'_>]) -> Result<Outcome> {
+    fn bundle(&mut self, column: &[BuildContainer<'_>]) -> Result<Outcome> {
         let base = column.first().context("no builds to merge")?;
-        let plain = column.iter().map(inflated).collect::<Result<Vec<_>>>()?;
+        let plain = column
+            .iter()
+            .map(decompressed)
+            .collect::<Result<Vec<_>>>()?;
         let heads = column.iter().zip(&plain).map(|(found, (plain, _))| {
             bundle::read_head(plain.bytes(), plain.size())
                 .map_err(Malformed::or_io)
@@ -138,7 +141,7 @@ impl Joiner<'_> {
         Ok(bytes.into())
     }
 
-    fn fatbinary(&mut self, column: &[Found<'_>]) -> Result<Outcome> {
+    fn fatbinary(&mut self, column: &[BuildContainer<'_>]) -> Result<Outcome> {
         let base = column.first().context("no builds to merge")?;
         let all = column.iter().map(|found| {
             let read =
@@ -196,7 +199,7 @@ impl Joiner<'_> {
 }
 
 /// The decompressed bundle, and its header if it was compressed.
-fn inflated(found: &Found<'_>) -> Result<(FileSlice, Option<Header>)> {
+fn decompressed(found: &BuildContainer<'_>) -> Result<(FileSlice, Option<Header>)> {
     if found.kind != Kind::CompressedBundle {
         return Ok((found.piece.clone(), None));
     }

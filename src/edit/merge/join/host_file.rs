@@ -287,11 +287,11 @@ fn with_pointers(
             .context("a table without a descriptor")?;
         if table.is_new(first) {
             let at = array.wrapping_add(word * words.len() as u64);
-            let (own, rows) = pointers::new_table(data, descriptor, &ends, at)?;
+            let (own, rows) = pointers::new_table_patches(data, descriptor, &ends, at)?;
             patches.extend(own);
             words.extend(rows);
         } else {
-            patches.extend(pointers::table(data, descriptor, &ends)?);
+            patches.extend(pointers::table_patches(data, descriptor, &ends)?);
         }
     }
     let is_done = |number: usize| tables.iter().any(|table| table.number == number);
@@ -305,7 +305,12 @@ fn with_pointers(
         descriptors: others,
         ..first.clone()
     };
-    patches.extend(pointers::patches(data, &others, &new, &mut |_| {})?);
+    patches.extend(pointers::registration_patches(
+        data,
+        &others,
+        &new,
+        &mut |_| {},
+    )?);
     Ok(resize_with(
         base,
         new.into_iter().map(Replacement::from).collect(),
@@ -348,7 +353,7 @@ impl Table {
 
     /// Whether the rows do not fit into the existing table.
     fn is_new(&self, registered: &Registered) -> bool {
-        self.rows.len() > self.descriptor(registered).map_or(0, pointers::room)
+        self.rows.len() > self.descriptor(registered).map_or(0, pointers::capacity)
     }
 }
 
@@ -412,10 +417,10 @@ fn rows(of_builds: &[&Descriptor], grown: &[Grown<'_>]) -> Result<Vec<TableRow>>
                     row.offset
                 );
             }
-            let now = |at: u64| container.new + (at - offset - container.old.start);
+            let new_offset = |at: u64| container.new + (at - offset - container.old.start);
             rows.push(TableRow {
                 section,
-                ends: [now(row.start), now(row.end)],
+                ends: [new_offset(row.start), new_offset(row.end)],
                 build,
             });
         }

@@ -18,7 +18,7 @@ use crate::io::file_slice::FileSlice;
 use crate::io::rope::Rope;
 
 /// A container of a build.
-pub(super) struct Found<'b> {
+pub(super) struct BuildContainer<'b> {
     pub(super) build: usize,
     pub(super) node: &'b Node,
     pub(super) kind: Kind,
@@ -160,15 +160,15 @@ impl Joiner<'_> {
         let all = locations
             .iter()
             .enumerate()
-            .map(|(build, location)| found(build, location))
+            .map(|(build, location)| containers_of(build, location))
             .collect::<Result<Vec<_>>>()?;
         let place = locations
             .first()
             .map(|location| location.place.as_str())
             .unwrap_or_default();
-        let is_list = |found: &Found<'_>| found.kind == Kind::OffloadBinary;
+        let is_list = |found: &BuildContainer<'_>| found.kind == Kind::OffloadBinary;
         if all.iter().flatten().all(is_list) {
-            return self.list(all);
+            return self.merge_list(all);
         }
         if all.iter().flatten().any(is_list) {
             bail!("{place}: cannot match OffloadBinaries that are next to other containers");
@@ -188,7 +188,8 @@ impl Joiner<'_> {
         let mut rows: Vec<_> = all.into_iter().map(Vec::into_iter).collect();
         let mut blocks = Vec::new();
         for _ in 0..count {
-            let column: Vec<Found<'_>> = rows.iter_mut().filter_map(Iterator::next).collect();
+            let column: Vec<BuildContainer<'_>> =
+                rows.iter_mut().filter_map(Iterator::next).collect();
             let base = column.first().context("no builds to merge")?;
             blocks.push(Block {
                 old: base.old.clone(),
@@ -203,7 +204,7 @@ impl Joiner<'_> {
     }
 
     /// Merges OffloadBinaries: those of all builds, in the order of their images.
-    fn list(&mut self, all: Vec<Vec<Found<'_>>>) -> Result<Row> {
+    fn merge_list(&mut self, all: Vec<Vec<BuildContainer<'_>>>) -> Result<Row> {
         let mut listed: Vec<(Option<usize>, Listed)> = Vec::new();
         for found in all.into_iter().flatten() {
             let images = found.node.images.clone();
@@ -224,9 +225,9 @@ impl Joiner<'_> {
             let bytes = if is_whole {
                 found.piece.clone().into()
             } else {
-                self.without_others(&found)?
+                self.without_duplicates(&found)?
             };
-            self.place(found.build, found.node);
+            self.record_placed(found.build, found.node);
             listed.push((
                 rank,
                 Listed {
@@ -245,7 +246,7 @@ impl Joiner<'_> {
     }
 
     /// An OffloadBinary without its duplicate images.
-    fn without_others(&self, found: &Found<'_>) -> Result<Rope> {
+    fn without_duplicates(&self, found: &BuildContainer<'_>) -> Result<Rope> {
         let place = || found.place.clone();
         let data = found.piece.bytes();
         if Head::read(data, 0).with_context(place)?.packed.is_some() {
@@ -268,7 +269,7 @@ impl Joiner<'_> {
     ///
     /// # Errors
     /// An entry is itself a container.
-    pub(super) fn entry_fates(&self, found: &Found<'_>) -> Result<Vec<Option<Fate>>> {
+    pub(super) fn entry_fates(&self, found: &BuildContainer<'_>) -> Result<Vec<Option<Fate>>> {
         let entries = match (found.kind, found.node.children.as_slice()) {
             (Kind::CompressedBundle, [row]) => row
                 .children
@@ -285,7 +286,7 @@ impl Joiner<'_> {
 }
 
 /// The containers of the row at `location`.
-fn found<'b>(build: usize, location: &Location<'b>) -> Result<Vec<Found<'b>>> {
+fn containers_of<'b>(build: usize, location: &Location<'b>) -> Result<Vec<BuildContainer<'b>>> {
     let containers = location.node.map_or(&[][..], |row| &row.children);
     let found = |node: &'b Node| {
         let NodeKind::Container(kind) = node.kind else {
@@ -294,7 +295,7 @@ fn found<'b>(build: usize, location: &Location<'b>) -> Result<Vec<Found<'b>>> {
         let old = node.range.clone();
         let place = format!("{}: {} at {:#x}", location.place, kind.name(), old.start);
         let piece = location.piece.slice(old.start, old.end - old.start);
-        Ok(Found {
+        Ok(BuildContainer {
             build,
             node,
             kind,

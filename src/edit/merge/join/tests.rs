@@ -104,12 +104,12 @@ fn fatbinaries_get_the_entries_of_their_counterparts() {
         merged(&[all.clone(), fatbinary(&[(90, other)])]).unwrap(),
         all
     );
-    let said = merged(&[fatbinary(&[(80, one)]), fatbinary(&[(80, other)])])
+    let message = merged(&[fatbinary(&[(80, one)]), fatbinary(&[(80, other)])])
         .unwrap_err()
         .to_string();
     assert!(
-        said.contains("sm_80") && said.ends_with("a runtime would take only one of them"),
-        "{said}"
+        message.contains("sm_80") && message.ends_with("a runtime would take only one of them"),
+        "{message}"
     );
 }
 
@@ -130,14 +130,14 @@ fn each_container_of_a_row_has_its_counterpart() {
         .map(|one| one.entries.len())
         .collect();
     assert_eq!(count, [2, 2]);
-    let said = merged(&[row(80), fatbinary(&[(90, text)])])
+    let message = merged(&[row(80), fatbinary(&[(90, text)])])
         .unwrap_err()
         .to_string();
-    assert!(said.contains("has device code for CUDA"), "{said}");
+    assert!(message.contains("has device code for CUDA"), "{message}");
 }
 
 #[test]
-fn offload_binaries_lose_what_another_build_has() {
+fn offload_binaries_lose_duplicate_images() {
     let binary = |images: &[(&str, &str)]| {
         let one = |(target, bytes): &(&str, &str)| {
             let strings = [("triple", "amdgcn-amd-amdhsa"), ("arch", *target)];

@@ -17,7 +17,7 @@ use super::ParsedHost;
 use super::difference::{Difference, Differences, Names};
 use super::place_names;
 use crate::formats::elf::raw::Class;
-use moves::{Kind, Moves, Stretch, shown};
+use moves::{Kind, Moves, Stretch, section_name};
 
 /// Limit on reported differences of one stretch.
 const MOST_OF_STRETCH: usize = 4;
@@ -90,7 +90,7 @@ impl Compared<'_, '_> {
         let [one, other] = stretch.bytes;
         // Everything before this offset is explained or reported.
         let mut done = 0;
-        let mut told = 0;
+        let mut reported = 0;
         while let Some(at) = next_difference(one, other, done) {
             let explained = match (stretch.kind, self.machine) {
                 (Kind::Code, elf::EM_X86_64) => in_code(self, stretch, at, done),
@@ -99,10 +99,10 @@ impl Compared<'_, '_> {
             };
             done = explained.unwrap_or_else(|| {
                 self.add(stretch, at, found);
-                told += 1;
+                reported += 1;
                 at + 16
             });
-            if told == MOST_OF_STRETCH {
+            if reported == MOST_OF_STRETCH {
                 return;
             }
         }
@@ -131,7 +131,7 @@ impl Compared<'_, '_> {
             .at(stretch.section, address)
             .or(Some((String::new(), at as u64)));
         found.add(Difference {
-            section: shown(stretch),
+            section: section_name(stretch),
             symbol,
             what: what.to_owned(),
             remedy,

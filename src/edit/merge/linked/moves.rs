@@ -88,7 +88,10 @@ impl<'d> Moves<'d> {
                 .map(|(_, (_, section))| section)
             {
                 if !device::is_device(section) {
-                    found.in_section(section.shown(), format!("is not in {}", printable(name)));
+                    found.in_section(
+                        section.printable_name(),
+                        format!("is not in {}", printable(name)),
+                    );
                 }
             }
         }
@@ -138,7 +141,7 @@ impl<'d> Moves<'d> {
         let (first, second) = (&own.header, &theirs.header);
         if (first.kind, first.flags, first.entsize) != (second.kind, second.flags, second.entsize) {
             found.in_section(
-                own.shown(),
+                own.printable_name(),
                 "the type, flags or entry sizes differ".to_owned(),
             );
             return;
@@ -164,7 +167,7 @@ impl<'d> Moves<'d> {
         );
         if parts.len() != other_parts.len() {
             found.in_section(
-                own.shown(),
+                own.printable_name(),
                 "device code is at different offsets".to_owned(),
             );
             return;
@@ -195,7 +198,7 @@ impl<'d> Moves<'d> {
                     size(&theirs_part),
                     printable(other.name)
                 );
-                found.in_section(own.shown(), what);
+                found.in_section(own.printable_name(), what);
                 continue;
             };
             // Thread-local memory without bytes shares its addresses with another section.
@@ -346,7 +349,7 @@ fn device_addresses(half: &ParsedHost<'_>) -> Vec<Range<u64>> {
 }
 
 /// The name of a stretch's section, for messages.
-pub(super) fn shown(stretch: &Stretch<'_>) -> String {
+pub(super) fn section_name(stretch: &Stretch<'_>) -> String {
     printable_name(stretch.name)
 }
 
@@ -355,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sections_without_bytes_stand_where_others_begin() {
+    fn empty_sections_share_the_address_of_the_next() {
         let stretch = |one, len| {
             let (name, bytes): (&[u8], _) = (b"", [&[][..]; 2]);
             Stretch {

@@ -238,12 +238,12 @@ pub(super) fn symbols(
     other: &ParsedHost<'_>,
     found: &mut Differences,
 ) {
-    let told = [(one, 0), (other, 1)]
-        .map(|(half, program)| told(moves, &half.file, program, &half.file.dynamic_symbols));
-    tables_of_symbols(moves, told, one, other, found);
+    let dynamic_keys = [(one, 0), (other, 1)]
+        .map(|(half, program)| symbol_keys(moves, &half.file, program, &half.file.dynamic_symbols));
+    tables_of_symbols(moves, dynamic_keys, one, other, found);
     if !one.file.symbols.is_empty() && !other.file.symbols.is_empty() {
         let all = [(one, 0), (other, 1)]
-            .map(|(half, program)| self::told(moves, &half.file, program, &half.file.symbols));
+            .map(|(half, program)| symbol_keys(moves, &half.file, program, &half.file.symbols));
         tables_of_symbols(moves, all, one, other, found);
     }
 }
@@ -257,7 +257,7 @@ fn tables_of_symbols(
 ) {
     let section =
         |key: Option<Key<'_>>| key.map_or_else(String::new, |key| printable_name(key.name));
-    let head = |told: &SymbolKey<'_>| (told.0.to_vec(), told.1, told.2, told.3);
+    let head = |symbol: &SymbolKey<'_>| (symbol.0.to_vec(), symbol.1, symbol.2, symbol.3);
     if first.len() == second.len()
         && first
             .iter()
@@ -323,7 +323,7 @@ fn is_same_place(moves: &Moves<'_>, one: &SymbolKey<'_>, other: &SymbolKey<'_>) 
 }
 
 /// The symbols of a program, without those of device code, of sections and of source files.
-fn told<'d>(
+fn symbol_keys<'d>(
     moves: &Moves<'_>,
     file: &HostFile<'d>,
     program: usize,

@@ -26,7 +26,7 @@ fn images_of_other_sizes_change_nothing() {
 }
 
 #[test]
-fn what_differs_is_named_by_section_and_symbol() {
+fn differences_are_named_by_section_and_symbol() {
     let folder = tempfile::tempdir().unwrap();
     let way = &["-c", "-fPIC"][..];
     let own = compiled(folder.path(), way);
@@ -59,7 +59,7 @@ fn what_differs_is_named_by_section_and_symbol() {
 
 /// The found section whose name begins with `like`: the names depend on the compiler.
 fn found_section(found: &[String], like: &str, default: &str) -> String {
-    let of = |difference: &String| {
+    let section = |difference: &String| {
         difference
             .split(": ")
             .next()
@@ -68,7 +68,7 @@ fn found_section(found: &[String], like: &str, default: &str) -> String {
     };
     found
         .iter()
-        .find_map(of)
+        .find_map(section)
         .unwrap_or_else(|| default.split(": ").next().unwrap_or_default().to_owned())
 }
 

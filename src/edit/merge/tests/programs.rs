@@ -44,7 +44,7 @@ fn more_images_have_more_rows_and_change_nothing() {
 }
 
 #[test]
-fn what_differs_is_named_by_section_and_symbol() {
+fn differences_are_named_by_section_and_symbol() {
     let folder = tempfile::tempdir().unwrap();
     for way in [WAYS[0], WAYS[2], WAYS[3]] {
         let own = compiled(folder.path(), way);
@@ -83,7 +83,7 @@ fn what_differs_is_named_by_section_and_symbol() {
 }
 
 #[test]
-fn other_kinds_of_files_are_told_apart() {
+fn file_types_are_distinguished() {
     let folder = tempfile::tempdir().unwrap();
     let [library, fixed] = [WAYS[0], WAYS[3]].map(|way| compiled(folder.path(), way));
     expect(
@@ -101,7 +101,7 @@ fn other_kinds_of_files_are_told_apart() {
 }
 
 #[test]
-fn names_that_tell_a_place_are_refused_with_the_remedy() {
+fn names_with_a_path_are_refused_with_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     for way in WAYS {
         let own = compiled(folder.path(), way);
@@ -152,7 +152,7 @@ fn host_parts(data: &[u8]) -> Vec<(String, Range<u64>)> {
             && section.header.kind != elf::SHT_DYNAMIC
     };
     let each = |section: &Section<'_>| {
-        let (name, start) = (section.shown(), section.header.offset);
+        let (name, start) = (section.printable_name(), section.header.offset);
         let mut at = start;
         let mut parts = Vec::new();
         for part in device::within(&device, start, section.header.size) {
@@ -241,7 +241,7 @@ fn no_damage_ends_the_comparison() {
 }
 
 #[test]
-fn what_is_left_out_does_not_count() {
+fn excluded_sections_do_not_count() {
     let folder = tempfile::tempdir().unwrap();
     let way = &["-shared", "-fPIC", "-g"];
     let own = compiled(folder.path(), &both(way, &["-Wl,--build-id=0x0102"]));
