@@ -1,6 +1,6 @@
 //! Edits images in files on disk: reads each file, asks for verdicts, writes the new file next to
-//! its destination, verifies it, and renames it. The destination has either the whole new file or
-//! the old one.
+//! its destination, reads it back for its build id and digest, and renames it. The destination has
+//! either the whole new file or the old one.
 
 mod place;
 pub(crate) mod wheel;
@@ -33,7 +33,7 @@ use crate::sys::session::Session;
 use crate::sys::threads;
 pub(crate) use place::{Entry, To, entries, tree};
 
-/// The end of files that the kernel's `sign-file` has signed.
+/// The last bytes of files that the kernel's `sign-file` has signed.
 const APPENDED_SIGNATURE: &[u8] = b"~Module signature appended~\n";
 /// Sections in which tools store a signature of the file.
 const SIGNATURE_SECTIONS: [&str; 3] = [".signature", ".sig", ".sgn"];

@@ -29,15 +29,15 @@ pub(super) struct Rewriter<'a> {
     pub(super) recompressed: Recompressed,
 }
 
-/// The bytes of a node, and their place.
+/// The bytes of a node, and their location.
 #[derive(Clone)]
 pub(super) struct Location {
     pub(super) piece: FileSlice,
     /// For messages: `libx.a(a.o): .hip_fatbin`.
     pub(super) place: String,
-    /// The file, and the members of archives: `libx.a(a.o)`.
+    /// The file, with the archive members that contain the bytes: `libx.a(a.o)`.
     pub(super) file: String,
-    /// Whether they are in a section or container.
+    /// Whether the bytes are in a section or container.
     pub(super) inside: bool,
 }
 
@@ -56,7 +56,7 @@ impl Location {
     /// The bytes of `node`, a child of the node at this location.
     ///
     /// # Errors
-    /// They are past the end, because the file has changed.
+    /// The bytes are past the end, because the file has changed.
     pub(super) fn child(&self, node: &Node) -> Result<Location> {
         let (start, size) = (node.range.start, node.range.end - node.range.start);
         let piece = self
@@ -105,7 +105,7 @@ impl Location {
 }
 
 impl<'a> Rewriter<'a> {
-    /// For the file that `report` describes; each image has one of `verdicts`.
+    /// A rewriter for the file that `report` describes; each image has one of `verdicts`.
     ///
     /// # Errors
     /// The report has errors.
@@ -154,7 +154,7 @@ impl<'a> Rewriter<'a> {
             NodeKind::Tar => self.fixed(node, location, "a tar archive"),
             NodeKind::Compressed => self.fixed(node, location, "a compressed file"),
             NodeKind::Data => self.in_data(node, location),
-            // The nodes around them rebuild these.
+            // The parent nodes rebuild these.
             NodeKind::Section(_) => self.fixed(node, location, "a section"),
             NodeKind::FatbinaryEntry => self.fixed(node, location, "a fatbinary"),
         }

@@ -1,7 +1,7 @@
 //! Reads and writes the files of `offld split`: the host half, which has the recipe and everything
 //! but device images, and one part for each device. All of them are OffloadBinaries of version 2
-//! (docs/spec/containers.md, 4.6), so that other tools can list them. The recipe recompresses
-//! streams to the same bytes.
+//! (docs/spec/containers.md, 4.6), so that other tools can list them. Restoring a file recompresses
+//! its streams to the same bytes.
 
 use std::io::{BufReader, Write};
 
@@ -228,9 +228,9 @@ pub(crate) fn part(device: &Device, host: &str, file: &str, images: Vec<NewImage
     )
 }
 
-/// An OffloadBinary of these entries and their contents. Large contents keep their offset modulo
-/// the page size of their source file. File systems that support it can then share the blocks, and
-/// other file systems copy them fast, both here and when the file is restored.
+/// An OffloadBinary of these entries and their contents. Large contents start at the same offset
+/// within a page as in their source file. They are then copied fast, and file systems that support
+/// it share their blocks, both here and when the file is restored.
 fn framed(entries: &[Entry<'_>], contents: Vec<Rope>) -> Rope {
     let place = |number: usize, free: u64| match contents.get(number) {
         Some(rope) if rope.size() >= LARGE => rope.best_start(free),

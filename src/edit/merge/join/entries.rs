@@ -1,6 +1,6 @@
 //! Merges one bundle or fatbinary of every build: the first one gets the selected entries of the
 //! others. A bundle that is compressed as a whole is decompressed, and recompressed with its old
-//! settings.
+//! method.
 
 use anyhow::{Context, Result, bail};
 

@@ -9,8 +9,8 @@ use super::{Compared, Differences, MOST_OF_STRETCH, in_data, next_difference};
 /// path may have set the register in between.
 const PAGES: usize = 8;
 
-/// An `adrp`: the pages that it loads into its register in both programs, and whether a later
-/// instruction explains their difference.
+/// An `adrp`: the pages that it loads into its register in both programs, and whether their
+/// difference is explained.
 #[derive(Debug, Clone, Copy)]
 struct Page {
     at: usize,
