@@ -195,7 +195,7 @@ FUZZ_SECONDS ?= 1200
 fuzz:
 	fuzz/run.sh $(FUZZ_SECONDS) $(TARGET)
 
-# The suite runs 30 with a fixed seed; each pool of objects gives six. A failure names its seed; OFFLD_LINKS_KEEP=1 leaves its directory in /tmp.
+# `make test` runs 12 with a fixed seed; each pool of objects gives six. A failure names its seed; OFFLD_LINKS_KEEP=1 leaves its directory in /tmp.
 LINKS ?= 600
 SEED ?= 1000
 fuzz-links: $(SETUP)

@@ -1,6 +1,7 @@
-//! Selects the tests of a run. By default all run, but the longest are cut short.
+//! Selects the tests of a run. By default the tests of [`LONG`] are left out, and others are cut
+//! short. A run of the tests that a filter names leaves out none.
 //!
-//! * `OFFLD_TEST_LONG=1` (`make test-long`): also the longest in full
+//! * `OFFLD_TEST_LONG=1` (`make test-long`): all tests in full
 //! * `OFFLD_TEST_CHECK=1` (`make check`): only those of [`CHECK`]
 //! * `OFFLD_TEST_LLVM=19` (`make test-llvm19`): only those of [`REGISTRATION`]
 //!
@@ -9,6 +10,7 @@
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use libtest_mimic::Trial;
@@ -50,6 +52,28 @@ const REGISTRATION: [&str; 9] = [
     "random_links::",
 ];
 
+/// The starts of the names of tests that run only in `make test-long`, because they take long and
+/// cover what others cover with other inputs: more linkers, larger files, more runs.
+const LONG: [&str; 17] = [
+    "bench::",
+    "build_systems::libtool_needs_its_word",
+    "capi::c_program_under_valgrind",
+    "capi::c_program_with_sanitizers",
+    "edit::merge::six_builds_are_the_build_for_six",
+    "edit::prune::large_data_takes_no_memory",
+    "faults::f33_late_",
+    "faults::f33_more_than_3_gib_of_images",
+    "faults::thousands_of_images_in_a_container",
+    "inspect::packages::a_wheel_of_pypi_in_a_tar_archive",
+    "inspect::packages::memory_does_not_grow",
+    "python::",
+    "schedule::the_same_with_many_objects_and_large_ones",
+    "schedule::the_same_with_the_cache",
+    "size::page::a_library_of_300_mb",
+    "size::page::small_tiles_are_put_together",
+    "wrapper::two_gib_are_wrapped_in_64_mib",
+];
+
 /// The release of the LLVM in `offld-llvm`.
 pub(crate) fn llvm_inside() -> u32 {
     let release = std::env::var("OFFLD_TEST_LLVM").ok();
@@ -72,13 +96,34 @@ fn is_of_others(name: &str) -> bool {
 }
 
 static CUT_SHORT: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// The number of tests of [`LONG`] that do not run.
+static LEFT_OUT: AtomicUsize = AtomicUsize::new(0);
 
 fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| value == "1")
 }
 
-/// Returns the trials of this run.
-pub(crate) fn chosen(mut trials: Vec<Trial>) -> Vec<Trial> {
+/// Whether the tests run in full.
+pub(crate) fn is_long() -> bool {
+    is_set("OFFLD_TEST_LONG")
+}
+
+/// Returns the trials of this run. `is_named`: the user named the tests to run.
+pub(crate) fn chosen(mut trials: Vec<Trial>, is_named: bool) -> Vec<Trial> {
+    let is_left_out = |trial: &Trial| LONG.iter().any(|start| trial.name().starts_with(start));
+    let unused: Vec<&&str> = LONG
+        .iter()
+        .filter(|start| !trials.iter().any(|trial| trial.name().starts_with(**start)))
+        .collect();
+    assert!(
+        unused.is_empty(),
+        "unknown tests in LONG of tests/suite/effort.rs: {unused:?}"
+    );
+    if !is_long() && !is_named {
+        let before = trials.len();
+        trials.retain(|trial| !is_left_out(trial));
+        LEFT_OUT.store(before - trials.len(), Ordering::Relaxed);
+    }
     if is_set("OFFLD_TEST_CHECK") {
         let unknown: Vec<&str> = CHECK
             .into_iter()
@@ -115,7 +160,7 @@ pub(crate) fn timed(name: &str, run: impl FnOnce() -> Outcome) -> Outcome {
 /// The number of times that a test does `what`: `full`, or only `short` if the longest tests are
 /// cut short. The end of the run lists the shortened tests.
 pub(crate) fn rounds<T: Copy + PartialOrd + std::fmt::Display>(what: &str, full: T, short: T) -> T {
-    if short >= full || is_set("OFFLD_TEST_LONG") {
+    if short >= full || is_long() {
         return full;
     }
     let cut = format!("{what}: {short} instead of {full}");
@@ -126,8 +171,12 @@ pub(crate) fn rounds<T: Copy + PartialOrd + std::fmt::Display>(what: &str, full:
     short
 }
 
-/// Prints the shortened tests, if any.
+/// Prints the number of tests that were left out, and the shortened tests.
 pub(crate) fn tell() {
+    let left_out = LEFT_OUT.load(Ordering::Relaxed);
+    if left_out > 0 {
+        eprintln!("left out: {left_out} long tests (OFFLD_TEST_LONG=1, as `make test-long`)\n");
+    }
     let mut cut = CUT_SHORT
         .lock()
         .expect("no test panics while it holds this");

@@ -117,7 +117,8 @@ fn main() -> ExitCode {
     };
     let documented = docs::trials(&trials);
     trials.extend(documented);
-    let conclusion = libtest_mimic::run(&arguments, effort::chosen(trials));
+    let trials = effort::chosen(trials, arguments.filter.is_some());
+    let conclusion = libtest_mimic::run(&arguments, trials);
     effort::tell();
     cluster::stop();
     support::unmake();

@@ -132,7 +132,7 @@ fn described(path: &Path) -> String {
 /// `NAME.delete` and removes it in the background, after the command has ended. Until then, the
 /// number of links of its other names is too high.
 fn settled_names(at: &Path) -> std::io::Result<Vec<String>> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         let mut names = fs::read_dir(at)?
             .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))

@@ -16,6 +16,7 @@ use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 
+use super::effort;
 use super::support::{
     LLVM, OFFLOAD, Outcome, Work, llvm, made, output, passed, run, shown, text, with_llvm,
 };
@@ -27,9 +28,10 @@ const EACH: u64 = 6;
 
 /// One test for each pool.
 pub(crate) fn trials() -> Vec<Trial> {
+    let default = if effort::is_long() { 30 } else { 12 };
     let (seed, count) = (
         number("OFFLD_LINKS_SEED", 22),
-        number("OFFLD_LINKS_COUNT", 30),
+        number("OFFLD_LINKS_COUNT", default),
     );
     (0..count.div_ceil(EACH))
         .map(|pool| {
