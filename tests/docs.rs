@@ -381,9 +381,6 @@ fn documents_are_parsed() {
     assert_eq!(plain(Path::new("/a/b/../c.md")), Path::new("/a/c.md"));
 }
 
-/// Directories and files below `src` whose comments still have retired words.
-const NOT_YET: [&str; 1] = ["src/formats/elf"];
-
 /// The retired words of the glossary.
 fn retired() -> Vec<String> {
     let page = read(&root().join("docs/reference/glossary.md"));
@@ -459,15 +456,8 @@ fn retired_words_do_not_come_back() {
         "fuzz/fuzz_targets",
     ] {
         for path in scripts_and_sources(&root().join(folder)) {
-            let below = path
-                .strip_prefix(root())
-                .expect("a path below the root")
-                .to_string_lossy()
-                .into_owned();
-            if !NOT_YET.iter().any(|start| below.starts_with(start)) {
-                let text = comments(&read(&path));
-                texts.push((path, text));
-            }
+            let text = comments(&read(&path));
+            texts.push((path, text));
         }
     }
     for case in ["help", "help-200", "topics", "check", "inspect"] {

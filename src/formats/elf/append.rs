@@ -1,8 +1,8 @@
-//! Adds a section to an ELF file of any type, even one without sections. The section, the section
-//! names and the section headers are appended, and the file header has their new offsets.
+//! Adds a section to an ELF file of any type, even to one without sections. Appends the contents,
+//! the section names and the section headers, and updates their offsets in the file header.
 //!
-//! This is not a policy of `edit::OutputFile`, because every old byte keeps its offset here, those of
-//! the old section names and section headers included.
+//! This is not a policy of `edit::OutputFile`, because here every old byte keeps its offset,
+//! including those of the old section names and section headers.
 
 use super::file::SectionTable;
 use super::raw::{FileHeader, Record, SectionHeader};
@@ -11,8 +11,8 @@ use crate::formats::compose::{Part, push_zeros};
 use crate::formats::slice;
 use object::elf;
 
-/// The parts of the ELF file `data` with one more section, the last one. `header` has its type, flags
-/// and alignment, which is at most 8.
+/// Returns the parts of the ELF file `data` with one more section at the end of the section table.
+/// `header` provides its type, flags and alignment, which is at most 8.
 pub(crate) fn section(
     data: &[u8],
     name: &str,
@@ -83,7 +83,7 @@ pub(crate) fn section(
         ));
     }
     head.shentsize = SectionHeader::size(class) as u16;
-    // The number is less than the first one with a special meaning.
+    // The check above keeps the count below the numbers with a special meaning.
     head.shnum = headers.len() as u16;
     head.shstrndx = elf::SymbolSection(names_index as u16);
     let head = head.to_bytes(class);

@@ -1,14 +1,16 @@
 //! Rewrites a relocatable ELF object of any class, byte order and machine: removes sections,
-//! renames sections and symbols, and marks sections for linkers to keep. Everything else stays byte
-//! for byte. Sections and symbols are renumbered without gaps, and the bytes of removed sections are
-//! gone from the file. The result is a list of parts: kept bytes are copied from file to file.
+//! renames sections and symbols, and marks sections that linkers must keep. All other contents stay
+//! byte for byte. Sections and symbols are renumbered without gaps, and the bytes of removed
+//! sections leave the file. The result is a list of parts, so that unchanged bytes are copied from
+//! file to file.
 //!
-//! New names are appended to the string table. Old names stay in it, because other strings may share
-//! their tails.
+//! New names are appended to the string table. Old names stay in it, because other strings may
+//! share their tails.
 //!
-//! `OutputFile` lays out the new file, also that of fat objects (`bundled_object`), which equal those
-//! of llvm-objcopy, and of objects with resized sections (`resize`), in which everything keeps its
-//! order. Programs and shared libraries, whose layout has a meaning, are in `resize` and `strip`.
+//! `OutputFile` lays out the new file. It also serves fat objects (`bundled_object`), whose layout
+//! equals that of llvm-objcopy, and objects with resized sections (`resize`), whose sections keep
+//! their order. `resize` and `strip` handle programs and shared libraries, because their layout has
+//! a meaning.
 
 mod entry_tables;
 mod layout;
@@ -34,42 +36,43 @@ use names::Names;
 use object::elf;
 use std::borrow::Cow;
 
-/// The properties of a section that decide about it.
+/// Properties of a section by which [`Edit`] selects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SectionView<'a> {
-    /// Its index in the section table.
+    /// Index in the section table.
     pub index: usize,
-    /// Its name.
+    /// Name of the section.
     pub name: &'a [u8],
-    /// Its type (`sh_type`).
+    /// Type (`sh_type`).
     pub kind: elf::SectionType,
-    /// Its flags (`sh_flags`).
+    /// Flags (`sh_flags`).
     pub flags: elf::SectionFlags,
 }
 
-/// The properties of a symbol that decide about it.
+/// Properties of a symbol by which [`Edit`] selects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SymbolView<'a> {
-    /// Its name.
+    /// Name of the symbol.
     pub name: &'a [u8],
-    /// Whether it is local to the object.
+    /// Whether the symbol is local to the object.
     pub local: bool,
-    /// Whether it is undefined in the object.
+    /// Whether the symbol is undefined in the object.
     pub undefined: bool,
 }
 
-/// The changes. A new name must not contain a zero byte.
+/// Changes to an object. A new name must not contain a zero byte.
 pub struct Edit<'e> {
-    /// Whether to remove the section, with its relocations, the symbols defined in it, and a group of
-    /// which nothing is left. Symbol tables, string tables and groups cannot be removed.
+    /// Whether to remove the section, with its relocations, the symbols that it defines, and a
+    /// group that loses all members. Symbol tables, string tables and groups cannot be removed.
     pub remove: &'e dyn Fn(SectionView<'_>) -> bool,
-    /// The section's new name, or `None` to keep it. Its relocations are renamed with it.
+    /// The section's new name, or `None` to keep the name. Relocations of the section are renamed
+    /// with it.
     pub rename_section: &'e dyn Fn(SectionView<'_>) -> Option<Vec<u8>>,
-    /// The symbol's new name, or `None` to keep it.
+    /// The symbol's new name, or `None` to keep the name.
     pub rename_symbol: &'e dyn Fn(SymbolView<'_>) -> Option<Vec<u8>>,
-    /// Whether linkers must keep the section although nothing refers to it (`SHF_GNU_RETAIN`).
+    /// Whether linkers must keep the section even if nothing refers to it (`SHF_GNU_RETAIN`).
     pub retain: &'e dyn Fn(SectionView<'_>) -> bool,
 }
 
@@ -90,11 +93,12 @@ impl Default for Edit<'_> {
     }
 }
 
-/// The parts of the object `data` after `edit`. Without a change, they are the same bytes.
+/// Returns the parts of the object `data` after `edit`. An edit without effect returns the same
+/// bytes.
 ///
 /// # Errors
-/// The object is damaged. A section to remove has symbols, strings or a group, or another section
-/// needs it (a relocation, a link, a group's signature).
+/// The object is damaged. A section to remove contains symbols, strings or a group, or another
+/// section needs it (for a relocation, a link, or a group's signature).
 pub fn plan(data: &[u8], edit: &Edit<'_>) -> Result<Vec<Part>, Malformed> {
     let Changed {
         object,
@@ -129,11 +133,11 @@ pub fn plan(data: &[u8], edit: &Edit<'_>) -> Result<Vec<Part>, Malformed> {
     file.lay_out(Policy::HeadersLast)
 }
 
-/// An object after an edit of its sections, which have no place in a new file yet.
+/// An object whose sections have been edited, but not yet laid out in a new file.
 pub(in crate::formats) struct Changed<'a> {
-    /// The object before the edit.
+    /// The object. Its sections are those before the edit.
     pub object: Object<'a>,
-    /// The new numbers of its sections.
+    /// New numbers of the sections.
     pub numbers: Numbers,
     /// All sections of the object, including removed ones.
     pub edited: Vec<Edited<'a>>,
@@ -166,13 +170,13 @@ pub(in crate::formats) fn change<'a>(
     })
 }
 
-/// `plan`, written to memory.
+/// Returns the bytes of the object after `edit`. See [`plan`].
 pub fn rewrite(data: &[u8], edit: &Edit<'_>) -> Result<Vec<u8>, Malformed> {
     join(data, &plan(data, edit)?, &[])
 }
 
-/// The removed sections: those that `edit` removes, their relocations, and groups of which nothing is
-/// left.
+/// Returns the removed sections: those that `edit` removes, their relocations, and groups that lose
+/// all members.
 fn removed(object: &Object<'_>, edit: &Edit<'_>) -> Result<Vec<bool>, Malformed> {
     let sections = &object.sections;
     let mut removed: Vec<bool> = sections
@@ -220,8 +224,8 @@ fn removed(object: &Object<'_>, edit: &Edit<'_>) -> Result<Vec<bool>, Malformed>
     Ok(removed)
 }
 
-/// Marks the sections that linkers must keep. GNU tools read this flag only in files whose header
-/// names GNU's ABI.
+/// Marks the sections that linkers must keep. GNU tools read this flag only if the file header has
+/// the GNU ABI.
 fn retain_sections(object: &mut Object<'_>, edit: &Edit<'_>, edited: &mut [Edited<'_>]) {
     let retained = object.sections.iter().zip(edited).enumerate().skip(1);
     for (_, (_, edited)) in
@@ -234,7 +238,7 @@ fn retain_sections(object: &mut Object<'_>, edit: &Edit<'_>, edited: &mut [Edite
     }
 }
 
-/// The sections of the group in `section`. Its first word has flags.
+/// Returns the members of the group in `section`. The first word contains flags and is skipped.
 fn group_members(class: Class, section: &Section<'_>) -> impl Iterator<Item = u32> {
     section
         .body
@@ -243,7 +247,7 @@ fn group_members(class: Class, section: &Section<'_>) -> impl Iterator<Item = u3
         .filter_map(move |word| class.word(word))
 }
 
-/// Takes removed sections out of the groups, and renumbers the rest.
+/// Drops removed sections from the groups, and renumbers the other members.
 fn groups(object: &Object<'_>, numbers: &Numbers, edited: &mut [Edited<'_>]) {
     for (index, (section, edited)) in object.sections.iter().zip(edited).enumerate() {
         if section.header.kind != elf::SHT_GROUP || numbers.of(index).is_none() {
@@ -253,7 +257,7 @@ fn groups(object: &Object<'_>, numbers: &Numbers, edited: &mut [Edited<'_>]) {
         for member in group_members(object.class, section) {
             let number = match numbers.of(member as usize) {
                 Some(number) => number,
-                // A number past the sections stays.
+                // A number past the last section stays.
                 None if member as usize >= object.sections.len() => member,
                 None => continue,
             };
@@ -263,11 +267,11 @@ fn groups(object: &Object<'_>, numbers: &Numbers, edited: &mut [Edited<'_>]) {
     }
 }
 
-/// The new numbers of sections or symbols.
+/// New numbers of sections or symbols.
 pub(in crate::formats) struct Numbers(Vec<Option<u32>>);
 
 impl Numbers {
-    /// The numbers without those that are removed.
+    /// Numbers the entries that are not removed, in order.
     pub(crate) fn without(removed: &[bool]) -> Self {
         let mut next = 0..;
         Numbers(
@@ -278,12 +282,12 @@ impl Numbers {
         )
     }
 
-    /// The new number of number `old`. `None` if it was removed, or did not exist.
+    /// Returns the new number of `old`. `None` if it was removed or does not exist.
     pub(crate) fn of(&self, old: usize) -> Option<u32> {
         self.0.get(old).copied().flatten()
     }
 
-    /// The number of those among the first `end` that stay.
+    /// Returns how many of the first `end` entries stay.
     fn kept_before(&self, end: usize) -> u32 {
         self.0.iter().take(end).flatten().count() as u32
     }

@@ -1,5 +1,5 @@
-//! Reads the section table of an ELF file, and its sections with their names and bytes, for any
-//! class and byte order. `PatchedBytes` are its bytes with changes that need no new layout.
+//! Reads the section table of an ELF file, and its sections with names and bytes, for any class and
+//! byte order. `PatchedBytes` are the bytes of a file with changes that need no new layout.
 
 use super::raw::{Class, FileHeader, Record, SectionHeader, string};
 use crate::error::Malformed;
@@ -9,14 +9,14 @@ use object::{Endianness, elf};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The section table of an ELF file.
+/// Section table of an ELF file.
 #[derive(Debug, Default)]
 pub(crate) struct SectionTable {
-    /// The headers by index. Index 0 is the null section.
+    /// Headers by index. Index 0 is the null section.
     pub headers: Vec<SectionHeader>,
-    /// The index of the section with the section names. It may be past the last section.
+    /// Index of the section with the section names. It may be past the last section.
     pub names: usize,
-    /// The offset of the table.
+    /// Offset of the table.
     offset: u64,
 }
 
@@ -30,7 +30,7 @@ impl SectionTable {
         SectionTable::read_any_size(data, class, head)
     }
 
-    /// Like `read`, but ignores the size of entries that the file header states.
+    /// Like `read`, but ignores the entry size in the file header.
     pub(crate) fn read_any_size(
         data: &[u8],
         class: Class,
@@ -40,7 +40,7 @@ impl SectionTable {
         if head.shoff == 0 {
             return Ok(SectionTable::default());
         }
-        // The null section has the numbers that do not fit into the file header.
+        // The null section contains the numbers that do not fit into the file header.
         let null = SectionHeader::at(class, data, head.shoff, CUT)?;
         let count = match head.shnum {
             0 => null.size,
@@ -57,7 +57,7 @@ impl SectionTable {
         })
     }
 
-    /// The header of the section names.
+    /// Returns the header of the section names.
     pub(crate) fn names_header(&self) -> Result<&SectionHeader, Malformed> {
         self.headers
             .get(self.names)
@@ -66,7 +66,7 @@ impl SectionTable {
     }
 }
 
-/// A section: its header, name and bytes.
+/// A section with its header, name and bytes.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::formats) struct Section<'a> {
     pub header: SectionHeader,
@@ -75,21 +75,20 @@ pub(in crate::formats) struct Section<'a> {
     pub body: &'a [u8],
 }
 
-/// An ELF file. The links between its sections have been checked: each leads to an existing
-/// section.
+/// An ELF file whose links between sections are valid: each refers to an existing section.
 #[derive(Debug)]
 pub(in crate::formats) struct Object<'a> {
     pub class: Class,
-    /// MIPS64, little-endian: relocations keep the symbol's index apart from the type.
+    /// Little-endian MIPS64: relocations store the symbol index apart from the type.
     pub split_info: bool,
     pub head: FileHeader,
     /// Index 0 is the null section.
     pub sections: Vec<Section<'a>>,
-    /// The section of the section names.
+    /// Index of the section with the section names.
     pub names: usize,
-    /// The symbol table.
+    /// Index of the symbol table.
     pub symbols: Option<usize>,
-    /// The size of the file.
+    /// Size of the file in bytes.
     pub size: u64,
 }
 
@@ -131,7 +130,8 @@ impl<'a> Object<'a> {
             if header.kind == elf::SHT_SYMTAB && symbols.replace(index).is_some() {
                 return Err(Malformed::new("more than one symbol table", at));
             }
-            // The null section's size may be the number of sections, not of bytes.
+            // The size of the null section may be the number of sections instead of a number of
+            // bytes.
             let body = if index == 0 {
                 &[][..]
             } else {
@@ -159,12 +159,12 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// The headers of all sections.
+    /// Returns the headers of all sections.
     pub(crate) fn headers(&self) -> impl Iterator<Item = SectionHeader> {
         self.sections.iter().map(|section| section.header)
     }
 
-    /// Checks that no bytes are in more than one section. They would be written once for each
+    /// Checks that no two sections share bytes. Shared bytes would be written once for each
     /// section, so that a small file could need terabytes of output.
     pub(crate) fn check_overlap(&self) -> Result<(), Malformed> {
         let lent: u64 = self
@@ -179,7 +179,8 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Checks the links of a section. Those of an unused section header have no meaning.
+/// Checks that the links of a section refer to existing sections. Links of an unused section header
+/// have no meaning.
 fn check_links(header: &SectionHeader, count: usize, at: u64) -> Result<(), Malformed> {
     if header.kind == elf::SHT_NULL {
         return Ok(());
@@ -199,9 +200,9 @@ fn check_links(header: &SectionHeader, count: usize, at: u64) -> Result<(), Malf
     Ok(())
 }
 
-/// Whether an unused section header leads to bytes of the file. What it says has no meaning and may
-/// be anything, but some readers take the bytes for those of a section, and they would not be in
-/// the new file.
+/// Whether an unused section header refers to bytes of the file. Its fields have no meaning and may
+/// have any value. However, some readers treat those bytes as a section, and they would be missing
+/// in the new file.
 fn is_unused_with_bytes(data: &[u8], header: &SectionHeader) -> bool {
     let end = header.offset.checked_add(header.size);
     header.kind == elf::SHT_NULL
@@ -223,10 +224,10 @@ fn body<'a>(
 
 const PAST_THE_END: &str = "patched bytes are past the end";
 
-/// The bytes of a file with patches. Offsets are those in the old file.
+/// Bytes of a file with patches. All offsets are offsets in the old file.
 pub(in crate::formats) struct PatchedBytes<'a> {
     old: &'a [u8],
-    /// The new bytes by their offsets. They do not overlap.
+    /// The new bytes by offset. They do not overlap.
     changed: BTreeMap<u64, Vec<u8>>,
 }
 
@@ -243,7 +244,7 @@ impl<'a> PatchedBytes<'a> {
         self.old
     }
 
-    /// Writes `bytes` over those from `offset` on.
+    /// Replaces the bytes from `offset` on by `bytes`.
     pub(crate) fn set(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Malformed> {
         slice(self.old, offset, bytes.len() as u64, PAST_THE_END, offset)?;
         if bytes.is_empty() {
@@ -256,7 +257,7 @@ impl<'a> PatchedBytes<'a> {
             let Some(before) = self.changed.remove(&at) else {
                 continue;
             };
-            // Earlier patches before and behind the new bytes stay.
+            // Earlier patches before and after the new bytes stay.
             if let Some(lead) = start.checked_sub(at) {
                 merged.splice(..0, before.iter().copied().take(lead as usize));
                 start = at;
@@ -268,7 +269,7 @@ impl<'a> PatchedBytes<'a> {
         Ok(())
     }
 
-    /// The bytes as they are now.
+    /// Returns the bytes with all patches.
     pub(crate) fn get(&self, offset: u64, size: u64) -> Result<Vec<u8>, Malformed> {
         let mut all = slice(self.old, offset, size, "a range past the end", offset)?.to_vec();
         for at in self.keys_within(offset..offset + size) {
@@ -281,12 +282,12 @@ impl<'a> PatchedBytes<'a> {
         Ok(all)
     }
 
-    /// Whether a patch covers any of these bytes.
+    /// Whether a patch covers any byte of `range`.
     pub(crate) fn is_changed(&self, range: Range<u64>) -> bool {
         !self.keys_within(range).is_empty()
     }
 
-    /// The offsets of the patches that overlap `range`.
+    /// Returns the offsets of the patches that overlap `range`.
     fn keys_within(&self, range: Range<u64>) -> Vec<u64> {
         let before = self
             .changed
@@ -300,7 +301,7 @@ impl<'a> PatchedBytes<'a> {
         keys
     }
 
-    /// Appends this range of the file to `parts`.
+    /// Appends the bytes of `range`, with patches, to `parts`.
     pub(crate) fn emit(&self, range: Range<u64>, parts: &mut Vec<Part>) {
         let mut at = range.start;
         for start in self.keys_within(range.clone()) {

@@ -1,14 +1,15 @@
-//! Makes a small stand-in for a shared library with only what a linker reads: the dynamic section,
-//! and the dynamic symbols with their versions and names. Code and data are section headers without
-//! bytes, so that every symbol keeps its section. Programs can be linked against the result but not
-//! run with it.
+//! Creates a small stand-in for a shared library with only the sections that a linker reads: the
+//! dynamic section, and the dynamic symbols with their versions and names. Other sections have
+//! headers but no bytes, so that every symbol keeps its section. Programs can be linked against the
+//! result but cannot run with it.
 
 use object::elf::{self, FileHeader64};
 use object::pod::bytes_of;
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endianness, U16, U64};
 
-/// The stand-in for the library `data`; none if it is not a 64-bit ELF shared object or is damaged.
+/// Returns the stand-in for the library `data`. `None` if it is not a 64-bit ELF shared object, or
+/// is damaged.
 pub fn interface(data: &[u8]) -> Option<Vec<u8>> {
     let header = FileHeader64::<Endianness>::parse(data).ok()?;
     let endian = header.endian().ok()?;
@@ -27,10 +28,10 @@ pub fn interface(data: &[u8]) -> Option<Vec<u8>> {
         let offset = written.len() as u64;
         if index == names_at.0 || is_interface(&section, endian) {
             written.extend_from_slice(section.data(endian, data).ok()?);
-            // Pads to the alignment of the next section.
+            // Pad to the alignment of the next section.
             written.resize(written.len().next_multiple_of(16), 0);
-            // No real library has the same bytes in several sections; a small file that has could
-            // need terabytes of output.
+            // In real libraries, no sections share bytes. A small file with shared bytes could need
+            // terabytes of output.
             if written.len() > data.len() + 16 * sections.len() {
                 return None;
             }
@@ -68,7 +69,7 @@ fn is_interface(section: &elf::SectionHeader64<Endianness>, endian: Endianness) 
 mod tests {
     use super::*;
 
-    /// The first library of this test's own program that is there: any real one will do.
+    /// The C library of this test program, as an example of a real library.
     fn library() -> Vec<u8> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let path = maps.lines().find_map(|line| {

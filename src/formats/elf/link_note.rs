@@ -1,6 +1,6 @@
-//! The note that says who linked the device code of a file: a section `.note.offld` with the
-//! versions of offld and of the device compiler. It is part of the program in memory, so that
-//! `strip` leaves it.
+//! A note that records which offld and which device compiler linked the device code of a file: the
+//! section `.note.offld` with both versions. The section is part of the program in memory, so that
+//! `strip` keeps it.
 
 use super::append;
 use super::raw::{FileHeader, SectionHeader, append_note};
@@ -10,27 +10,27 @@ use object::Endianness;
 use object::elf;
 use object::read::elf::{ProgramHeader, SectionHeader as _};
 
-/// The section's name.
+/// Name of the section.
 pub const SECTION: &str = ".note.offld";
-/// The owner of the notes, as tools show it.
+/// Owner of the notes, as tools show it.
 const OWNER: &[u8] = b"offld";
-/// The type of the note with offld's version.
+/// Type of the note with the version of offld.
 const VERSION: elf::NoteType = elf::NoteType(1);
-/// The type of the note with the device compiler, which follows the one with the version.
+/// Type of the note with the device compiler, which follows the note with the version.
 const COMPILER: elf::NoteType = elf::NoteType(2);
 
-/// Who linked the device code of a file.
+/// The offld and the device compiler that linked the device code of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkedBy {
-    /// The version of offld.
+    /// Version of offld.
     pub version: String,
-    /// The device compiler and its version, such as `clang 22`; none if it was not known.
+    /// Device compiler and its version, such as `clang 22`. `None` if unknown.
     pub device_compiler: Option<String>,
 }
 
 impl LinkedBy {
-    /// This offld, with the clang of the major version `compiler`.
+    /// This version of offld, with clang of the major version `compiler`.
     pub fn this(compiler: Option<u32>) -> LinkedBy {
         let device_compiler = compiler.map(|major| format!("clang {major}"));
         LinkedBy {
@@ -40,7 +40,7 @@ impl LinkedBy {
     }
 }
 
-/// The parts of the ELF object `data` with a note that says `by`.
+/// Returns the parts of the ELF object `data` with notes for `by`.
 pub fn add(data: &[u8], by: &LinkedBy) -> Result<Vec<Part>, Malformed> {
     let (class, _) = FileHeader::read(data)?;
     let owner = [OWNER, b"\0"].concat();
@@ -58,8 +58,8 @@ pub fn add(data: &[u8], by: &LinkedBy) -> Result<Vec<Part>, Malformed> {
     append::section(data, SECTION, header, &notes)
 }
 
-/// What the notes of the ELF file `data` say, each thing once. A file that was linked from several
-/// has the notes of all.
+/// Returns the records in the notes of the ELF file `data`, without duplicates. A file that was
+/// linked from several files has the notes of all of them.
 pub fn read(data: &[u8]) -> Result<Vec<LinkedBy>, object::read::Error> {
     match object::FileKind::parse(data)? {
         object::FileKind::Elf32 => of::<elf::FileHeader32<Endianness>>(data),
@@ -73,7 +73,8 @@ fn of<Elf: object::read::elf::FileHeader<Endian = Endianness>>(
     let header = Elf::parse(data)?;
     let endian = header.endian()?;
     let sections = header.sections(endian, data)?;
-    // Bytes that stand in several sections count for each, so that a small file cannot say much.
+    // Bytes that several sections share count once for each section, which limits the result for a
+    // small file.
     let mut left = data.len() as u64;
     let mut found: Vec<LinkedBy> = Vec::new();
     let mut places = Vec::new();

@@ -1,4 +1,4 @@
-//! ELF: what offload tools need to know of objects, images and finished files.
+//! ELF files: reads, edits and annotates objects, device images and linked programs.
 //!
 //! ```
 //! use object::write::Object;
@@ -30,17 +30,17 @@ pub mod wrapper_notes;
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endianness, elf};
 
-/// The type of sections that hold containers of device images, whatever their names
-/// (`SHT_LLVM_OFFLOADING`, LLVM 15 on).
+/// Type of sections with containers of device images, regardless of the section name
+/// (`SHT_LLVM_OFFLOADING`, since LLVM 15).
 pub const SHT_LLVM_OFFLOADING: elf::SectionType = elf::SectionType(0x6fff_4c0b);
-/// The type of sections that list the symbols whose address matters (`SHT_LLVM_ADDRSIG`).
+/// Type of sections that list the symbols with significant addresses (`SHT_LLVM_ADDRSIG`).
 pub const SHT_LLVM_ADDRSIG: elf::SectionType = elf::SectionType(0x6fff_4c03);
-/// The section may be placed beyond what 32-bit displacements reach, so that the rest of the
-/// program stays within (`SHF_X86_64_LARGE`).
+/// Flag of sections that linkers may place beyond the reach of 32-bit displacements, so that the
+/// rest of the program stays within it (`SHF_X86_64_LARGE`).
 pub const SHF_X86_64_LARGE: elf::SectionFlags = elf::SectionFlags(0x1000_0000);
 
-/// The bytes of the first section with this name of the ELF file `data`; none when it has no such
-/// section.
+/// Returns the bytes of the first section with this name in the ELF file `data`, or `None` if there
+/// is no such section.
 pub(crate) fn section<'a>(
     data: &'a [u8],
     name: &[u8],

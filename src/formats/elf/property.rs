@@ -1,12 +1,12 @@
-//! The GNU property that names the control-flow protection with which an object is compatible
-//! (`.note.gnu.property`). A program has only what all of its objects have, so an object without
-//! the property takes it from the whole program.
+//! GNU property with the kinds of control-flow protection that an object supports
+//! (`.note.gnu.property`). Linkers keep only the kinds that all objects of a program support. An
+//! object without the property therefore takes it from the whole program.
 
 use super::raw::{Class, append_note};
 use object::read::elf::NoteIterator;
 use object::{Endianness, elf};
 
-/// The section's name.
+/// Name of the section.
 pub const SECTION: &[u8] = b".note.gnu.property";
 /// Indirect branch tracking and shadow stacks of x86.
 pub const X86: u32 = elf::GNU_PROPERTY_X86_FEATURE_1_IBT | elf::GNU_PROPERTY_X86_FEATURE_1_SHSTK;
@@ -16,9 +16,8 @@ pub const AARCH64: u32 =
 /// Guarded control stacks of AArch64.
 pub const AARCH64_GCS: u32 = 1 << 2;
 
-/// The type of the property for a machine, and those of its bits that registration code can have;
-/// none for other machines. RISC-V has such a property, too, but LLVM 22 makes code for it only as
-/// an experiment.
+/// Returns the property type for a machine, and the bits that registration code can have. `None`
+/// for other machines. RISC-V has such a property, too, but support in LLVM 22 is experimental.
 fn of_machine(machine: elf::Machine) -> Option<(elf::GnuPropertyType, u32)> {
     match machine {
         elf::EM_X86_64 | elf::EM_386 => Some((elf::GNU_PROPERTY_X86_FEATURE_1_AND, X86)),
@@ -27,7 +26,7 @@ fn of_machine(machine: elf::Machine) -> Option<(elf::GnuPropertyType, u32)> {
     }
 }
 
-/// The features in the notes of a section. A malformed note ends the list.
+/// Returns the features in the notes of a section. Reading stops at a malformed note.
 pub(crate) fn features<Elf>(
     machine: elf::Machine,
     endian: Endianness,
@@ -53,7 +52,8 @@ where
     features & known
 }
 
-/// The contents of the section for an object of `machine` that is compatible with `features`.
+/// Returns the contents of the section for an object of `machine` that supports `features`. `None`
+/// if it supports none.
 pub(crate) fn note(class: Class, machine: elf::Machine, features: u32) -> Option<Vec<u8>> {
     let (kind, known) = of_machine(machine)?;
     let features = features & known;

@@ -1,6 +1,6 @@
-//! ELF's file header, section headers, program headers, symbols and notes, read and written for any
-//! class and byte order. The layouts are the raw structs of `object`; here both classes are
-//! converted to one type and back. Reading and writing without a change gives the same bytes.
+//! ELF file headers, section headers, program headers, symbols and notes, read and written for any
+//! class and byte order. Converts the raw structs of `object` for both classes to one type and
+//! back. Records that are read and written without a change have the same bytes.
 
 use crate::error::Malformed;
 use crate::formats::{c_string, slice};
@@ -8,17 +8,17 @@ use object::endian::{U16, U32, U64};
 use object::pod::{self, Pod};
 use object::{Endian, Endianness, File, Object, elf};
 
-/// The class and byte order of an ELF file, or of another object file.
+/// Class and byte order of an ELF file, or of another object file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Class {
-    /// 64-bit.
+    /// Whether the file is a 64-bit file.
     pub is_64: bool,
-    /// The order of the bytes of a number.
+    /// Byte order of numbers.
     pub endian: Endianness,
 }
 
 impl Class {
-    /// The class of the ELF file `data`, by the first bytes of it.
+    /// Reads the class from the first bytes of the ELF file `data`.
     pub(crate) fn of(data: &[u8]) -> Result<Class, Malformed> {
         let fault = Malformed::new("not an ELF file", 0);
         let [0x7f, b'E', b'L', b'F', class, encoding, ..] =
@@ -39,7 +39,7 @@ impl Class {
         Ok(Class { is_64, endian })
     }
 
-    /// The class of an object file of any format.
+    /// Returns the class of an object file of any format.
     pub(crate) fn of_file(file: &File<'_>) -> Class {
         Class {
             is_64: file.is_64(),
@@ -47,18 +47,18 @@ impl Class {
         }
     }
 
-    /// Whether `data` is a 32-bit ELF file. This selects the raw structs of `object` to read it
-    /// with.
+    /// Whether `data` is a 32-bit ELF file. Callers select the raw structs of `object` by it.
     pub(crate) fn is_32_bit(data: &[u8]) -> bool {
         Class::of(data).is_ok_and(|class| !class.is_64)
     }
 
-    /// Four bytes as a number, as in lists of indices; too few of them are none.
+    /// Returns the number in the first four bytes, as in lists of indices. `None` if there are
+    /// fewer.
     pub(crate) fn word(self, bytes: &[u8]) -> Option<u32> {
         Some(self.endian.read_u32(*bytes.first_chunk()?))
     }
 
-    /// The number in the first 1, 2, 4 or 8 bytes; too few bytes are none.
+    /// Returns the number in the first 1, 2, 4 or 8 bytes. `None` if there are fewer.
     pub(crate) fn number(self, bytes: &[u8], size: usize) -> Option<u64> {
         match size {
             1 => bytes.first().copied().map(u64::from),
@@ -69,17 +69,18 @@ impl Class {
         }
     }
 
-    /// The size of an address in bytes.
+    /// Size of an address in bytes.
     pub(crate) fn address_size(self) -> usize {
         if self.is_64 { 8 } else { 4 }
     }
 
-    /// A number that is as wide as an address of this class; too few bytes are none.
+    /// Returns the number in the first bytes, as wide as an address of this class. `None` if there
+    /// are too few.
     pub(crate) fn address(self, bytes: &[u8]) -> Option<u64> {
         self.number(bytes, self.address_size())
     }
 
-    /// A number as the bytes of an address of this class.
+    /// Returns a number as the bytes of an address of this class.
     pub(crate) fn address_bytes(self, value: u64) -> Vec<u8> {
         match self.is_64 {
             true => self.endian.write_u64(value).to_vec(),
@@ -87,27 +88,26 @@ impl Class {
         }
     }
 
-    /// A number as four bytes.
+    /// Returns a number as four bytes.
     pub(crate) fn word_bytes(self, value: u32) -> [u8; 4] {
         self.endian.write_u32(value)
     }
 }
 
-/// A record of an ELF file that has one layout for each class.
+/// Record of an ELF file with one layout for each class.
 pub(crate) trait Record: Sized {
-    /// The layout in 32-bit files.
+    /// Layout in 32-bit files.
     type Narrow: Pod;
-    /// The layout in 64-bit files.
+    /// Layout in 64-bit files.
     type Wide: Pod;
 
     fn of_narrow(raw: &Self::Narrow, endian: Endianness) -> Self;
     fn of_wide(raw: &Self::Wide, endian: Endianness) -> Self;
-    /// Numbers that need 64 bits are truncated; the code that lays out a file makes sure that there
-    /// are none.
+    /// Truncates numbers that need 64 bits. The layout code rejects files with such numbers.
     fn narrow(&self, endian: Endianness) -> Self::Narrow;
     fn wide(&self, endian: Endianness) -> Self::Wide;
 
-    /// How many bytes a record has.
+    /// Size of a record in bytes.
     fn size(class: Class) -> usize {
         if class.is_64 {
             size_of::<Self::Wide>()
@@ -116,7 +116,7 @@ pub(crate) trait Record: Sized {
         }
     }
 
-    /// The record at the start of `bytes`; none where it is cut short.
+    /// Returns the record at the start of `bytes`, or `None` if `bytes` is too short.
     fn of(class: Class, bytes: &[u8]) -> Option<Self> {
         if class.is_64 {
             pod::from_bytes(bytes)
@@ -129,15 +129,15 @@ pub(crate) trait Record: Sized {
         }
     }
 
-    /// The record at `at` of the file `data`. `what` is the fault of a file that ends before it
-    /// does.
+    /// Returns the record at offset `at` of the file `data`. `what` is the error message for a file
+    /// that ends before the record does.
     fn at(class: Class, data: &[u8], at: u64, what: &'static str) -> Result<Self, Malformed> {
         let bytes = slice(data, at, Self::size(class) as u64, what, at)?;
         Self::of(class, bytes).ok_or(Malformed::new(what, at))
     }
 
-    /// `count` records from `at` on of the file `data`. `what` is the fault of a file that ends
-    /// before they do.
+    /// Returns `count` records from offset `at` of the file `data`. `what` is the error message for
+    /// a file that ends before they do.
     fn table(
         class: Class,
         data: &[u8],
@@ -153,7 +153,7 @@ pub(crate) trait Record: Sized {
             .collect())
     }
 
-    /// Puts the record at the end of `out`.
+    /// Appends the record to `out`.
     fn append(&self, class: Class, out: &mut Vec<u8>) {
         if class.is_64 {
             out.extend(pod::bytes_of(&self.wide(class.endian)));
@@ -162,7 +162,7 @@ pub(crate) trait Record: Sized {
         }
     }
 
-    /// The record by itself.
+    /// Returns the record as bytes.
     fn to_bytes(&self, class: Class) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::size(class));
         self.append(class, &mut bytes);
@@ -170,8 +170,8 @@ pub(crate) trait Record: Sized {
     }
 }
 
-/// One field from its raw form: `byte`s have no byte order, `short` and `int` have the same width
-/// in both classes, `word` and `flags` have the class's own.
+/// Converts one field from its raw form. A `byte` has no byte order, `short` and `int` have the
+/// same width in both classes, and the width of `word` and `flags` depends on the class.
 macro_rules! get {
     (byte $raw:expr, $endian:ident) => {
         $raw
@@ -193,7 +193,7 @@ macro_rules! get {
     };
 }
 
-/// One field to its raw form.
+/// Converts one field to its raw form.
 macro_rules! put {
     (byte $value:expr, $endian:ident) => {
         $value
@@ -221,7 +221,7 @@ macro_rules! put {
     };
 }
 
-/// Defines a struct for both of a pair of raw structs, field by field.
+/// Defines a struct for a pair of raw structs, field by field.
 macro_rules! record {
     ($(#[$doc:meta])* $name:ident of $narrow:ident and $wide:ident {
         $($width:ident $field:ident: $type:ty = $raw:ident,)*
@@ -256,8 +256,8 @@ macro_rules! record {
 }
 
 record! {
-    /// The file header. The number of sections and the index of their names are those of the header
-    /// itself; if they do not fit, the first section header has them.
+    /// The file header. `shnum` and `shstrndx` are the stored values. If the number of sections or
+    /// the index of the section names does not fit there, it is in the first section header.
     FileHeader of FileHeader32 and FileHeader64 {
         byte ident: elf::Ident = e_ident,
         short kind: elf::FileType = e_type,
@@ -320,7 +320,7 @@ record! {
 }
 
 impl FileHeader {
-    /// The header of the ELF file `data`, and its class.
+    /// Reads the class and the header of the ELF file `data`.
     pub(crate) fn read(data: &[u8]) -> Result<(Class, FileHeader), Malformed> {
         let class = Class::of(data)?;
         let header =
@@ -330,12 +330,12 @@ impl FileHeader {
 }
 
 impl SectionHeader {
-    /// Whether the section has relocations.
+    /// Whether the section contains relocations.
     pub(crate) fn is_relocations(&self) -> bool {
         matches!(self.kind, elf::SHT_REL | elf::SHT_RELA | elf::SHT_CREL)
     }
 
-    /// Whether it is part of the program in memory.
+    /// Whether the section is part of the program in memory.
     pub(crate) fn is_allocated(&self) -> bool {
         self.flags.contains(elf::SHF_ALLOC)
     }
@@ -350,8 +350,8 @@ impl SectionHeader {
         matches!(self.kind, elf::SHT_NOBITS | elf::SHT_NULL)
     }
 
-    /// The section's bytes in the file `data`. `at` is the offset of the fault of a section past the
-    /// end.
+    /// Returns the section's bytes in the file `data`. The error for a section past the end names
+    /// offset `at`.
     pub(crate) fn bytes<'a>(&self, data: &'a [u8], at: u64) -> Result<&'a [u8], Malformed> {
         if self.is_empty_in_file() {
             return Ok(&[]);
@@ -359,8 +359,8 @@ impl SectionHeader {
         slice(data, self.offset, self.size, "section past the end", at)
     }
 
-    /// Whether the section has no bytes in a file for `machine`. NVIDIA has section types of its
-    /// own for uninitialized memory that is set aside at run time: global, local and shared memory
+    /// Whether the section has no bytes in a file for `machine`. NVIDIA has its own section types
+    /// for uninitialized memory that is reserved at run time: global, local and shared memory
     /// (`SHT_CUDA_GLOBAL`, `_LOCAL` and `_SHARED` of cuda-gdb).
     pub(crate) fn is_empty_for(&self, machine: elf::Machine) -> bool {
         const SET_ASIDE: [u32; 3] = [0x7000_0007, 0x7000_0009, 0x7000_000a];
@@ -368,9 +368,9 @@ impl SectionHeader {
     }
 }
 
-/// The section that symbol `number` of a table is defined in, of which the symbol itself says
-/// `short`, and the table's section of indices (`SHT_SYMTAB_SHNDX`) holds `extended`. None if the
-/// symbol is undefined, common, absolute or the like.
+/// Returns the section that defines symbol `number` of a table. `short` is the index in the symbol
+/// itself, and `extended` is the table's section of indices (`SHT_SYMTAB_SHNDX`). `None` if no
+/// section defines the symbol: it is undefined, common or absolute, for example.
 pub(crate) fn section_of_symbol(
     class: Class,
     number: usize,
@@ -385,8 +385,8 @@ pub(crate) fn section_of_symbol(
     }
 }
 
-/// The index of the section with the section indices that symbols of the table with index `table`
-/// have no room for (`SHT_SYMTAB_SHNDX`).
+/// Returns the index of the section (`SHT_SYMTAB_SHNDX`) with section indices that are too large
+/// for the symbols of table `table`.
 pub(crate) fn extended_indices(
     headers: impl IntoIterator<Item = SectionHeader>,
     table: usize,
@@ -396,7 +396,7 @@ pub(crate) fn extended_indices(
         .position(|header| header.kind == elf::SHT_SYMTAB_SHNDX && header.link as usize == table)
 }
 
-/// Puts a note at the end of `out`, padded to four bytes, as notes of either class are.
+/// Appends a note to `out`, padded to four bytes, as in files of both classes.
 pub(crate) fn append_note(
     class: Class,
     owner: &[u8],
@@ -416,7 +416,8 @@ pub(crate) fn append_note(
     }
 }
 
-/// The string at `offset` of a string table; `at` is where the offset was read.
+/// Returns the string at `offset` of a string table. `at` is the location of that offset in the
+/// file, for errors.
 pub(crate) fn string(table: &[u8], offset: u32, at: u64) -> Result<&[u8], Malformed> {
     if offset == 0 && table.is_empty() {
         return Ok(&[]);

@@ -1,11 +1,11 @@
-//! Gives sections of an ELF file new contents of any size. The result is a list of parts, most of them
-//! ranges of the old file, so nothing large is read or copied.
+//! Gives sections of an ELF file new contents of any size. The result is a list of parts, most of
+//! them ranges of the old file, so that no large contents are read or copied.
 //!
-//! * In a relocatable object, the bytes behind the section move in the file, each section at its
+//! * In a relocatable object, the bytes after the section move in the file, each section at its
 //!   alignment.
-//! * In a program or shared library, addresses stay. If contents become shorter, whole pages that are
-//!   no longer needed are removed from the file. Contents that do not fit into their old place move
-//!   behind everything that is loaded.
+//! * In a program or shared library, addresses stay. If contents become shorter, whole pages that
+//!   are no longer needed are removed from the file. Contents that do not fit into their old range
+//!   move after everything that is loaded.
 
 mod program;
 mod symbols;
@@ -26,46 +26,46 @@ pub(crate) use program::{divide, with_front_page};
 
 const NO_POINTERS: &str = "cannot add pointers to an object";
 
-/// The fault of a program without room for the program headers it needs. `with_front_page` can make
-/// room.
+/// Error for a program without room for the program headers that it needs. `with_front_page` can
+/// make room.
 pub(crate) const NO_ROOM: &str = "no room for another program header";
 
-/// The new size of a section.
+/// New size of a section.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewSize {
-    /// Its index in the section table.
+    /// Index in the section table.
     pub section: usize,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Whether contents of a program that fit into their old place may begin at a later address there,
-    /// because the caller updates all pointers to them. They do so where other tools need room for
-    /// program headers.
+    /// Whether contents of a program may start later within their old range if they fit, because
+    /// the caller updates all pointers to them. The layout uses this to leave room for the program
+    /// headers that other tools add.
     pub may_move: bool,
 }
 
-/// Bytes that overwrite those at an offset of the old file. They must be outside of the sections that
-/// get new contents, of the file header, the section headers and the program headers.
+/// Bytes that overwrite those at an offset of the old file. They must be outside of sections with
+/// new contents, the file header, the section headers and the program headers.
 #[derive(Debug, Clone)]
 pub struct Patch {
-    /// The offset of the first byte in the old file.
+    /// Offset of the first byte in the old file.
     pub offset: u64,
     /// The new bytes, as many as they replace.
     pub bytes: Vec<u8>,
 }
 
-/// The parts, in order, of the ELF file `data` with new section sizes and `patches`. A program or
-/// shared library also gets an array of `pointers`: addresses in the file, none of them null, which
-/// the loader relocates. `addresses` returns the address of the array.
+/// Returns the parts, in order, of the ELF file `data` with new section sizes and `patches`. A
+/// program or shared library also gets an array of `pointers`: addresses in the file, none of them
+/// null, which the loader relocates. `addresses` returns the address of the array.
 ///
-/// Symbols behind the new end of a section get its start and the size 0, because their addresses no
-/// longer mean anything, and other tools warn of symbols outside of their section. Patched symbols
+/// Symbols after the new end of a section get its start and size 0, because their addresses have
+/// lost their meaning, and other tools warn about symbols outside of their section. Patched symbols
 /// stay as they are. Relocations do not change.
 ///
 /// # Errors
-/// The file is damaged, or its kind cannot be changed. A section has no bytes in the file, is named
-/// twice, or shares its bytes with another one or with an indivisible segment. A patch covers bytes
-/// that are replaced or rewritten. There is no room for another program header, or for the
-/// relocations of pointers.
+/// The file is damaged, or files of its type cannot be changed. A section has no bytes in the file,
+/// is listed twice, or shares its bytes with another one or with an indivisible segment. A patch
+/// covers bytes that are replaced or rewritten. There is no room for another program header, or for
+/// the relocations of pointers.
 pub(crate) fn plan(
     data: &[u8],
     sizes: &[NewSize],
@@ -86,7 +86,7 @@ pub(crate) fn plan(
     }
 }
 
-/// The parts of a relocatable object whose sections have other sizes.
+/// Returns the parts of a relocatable object with new section sizes.
 fn lay_out_object(
     object: &Object<'_>,
     sizes: &Sizes,
@@ -136,11 +136,11 @@ fn check_apart(object: &Object<'_>) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// The addresses of the contents in `sizes`, and of an array of `pointers` pointers (0 if there are
-/// none), in the file that `plan` makes of the same sizes and number of pointers. Contents that do
-/// not fit into their old place move behind everything that is loaded; all others stay, or begin
-/// somewhat later if they may. For relocatable objects and sections that are not loaded, the results
-/// are meaningless.
+/// Returns the addresses of the contents in `sizes`, and of an array of `pointers` pointers (0 if
+/// there are none). They are those in the output of `plan` for the same sizes and number of
+/// pointers. Contents that do not fit into their old range move after everything that is loaded.
+/// All others stay, or start later if they may move. For relocatable objects and sections that are
+/// not loaded, the results have no meaning.
 ///
 /// # Errors
 /// Those of `plan`.
@@ -166,21 +166,21 @@ pub(crate) fn addresses(
     Ok((sizes.iter().map(of).collect(), 0))
 }
 
-/// The new contents of a section.
+/// New contents of a section.
 #[derive(Debug, Clone, Copy)]
 struct NewContents {
-    /// Their index in the caller's list.
+    /// Index in the caller's list.
     place: usize,
-    /// In bytes.
+    /// Size in bytes.
     size: u64,
 }
 
 /// The sections that get new contents.
 #[derive(Clone, Default)]
 struct Sizes {
-    /// The new contents by the section's index.
+    /// New contents by section index.
     by_index: BTreeMap<usize, NewContents>,
-    /// Those that may begin at a later address.
+    /// The sections whose contents may start at a later address.
     movable: BTreeSet<usize>,
 }
 

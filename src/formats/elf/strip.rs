@@ -1,13 +1,13 @@
-//! Removes debug information from device images: AMD's, NVIDIA's and those for CPUs. Everything that
-//! a runtime loads stays byte for byte: segments, addresses, symbols, notes, and NVIDIA's data about
-//! kernels. The result is a list of parts, most of them ranges of the old file.
+//! Removes debug information from device images for AMD GPUs, NVIDIA GPUs and CPUs. All contents
+//! that a runtime loads stay byte for byte: segments, addresses, symbols, notes, and NVIDIA's data
+//! about kernels. The result is a list of parts, most of them ranges of the old file.
 //!
-//! The headers of debug sections are removed, too, if no section number changes that something
-//! refers to. NVIDIA's images refer to sections and symbols by number in undocumented places. There
-//! the headers stay and the sections become empty.
+//! The headers of debug sections are removed as well if nothing refers to the section numbers that
+//! this changes. NVIDIA images refer to sections and symbols by number in undocumented locations.
+//! There, the headers stay and the sections become empty.
 //!
-//! The layout of `edit` does not fit: images have segments, and bytes that no header describes must
-//! stay.
+//! The layout of `edit` does not fit, because images have segments, and because bytes without a
+//! header must stay.
 
 #[cfg(test)]
 mod tests;
@@ -25,12 +25,12 @@ use crate::error::Malformed;
 use crate::formats::compose::{Part, push_old, push_zeros};
 use crate::formats::{overlap, range, slice};
 
-/// The parts of the ELF file `data` without its debug sections and the relocations of these; one
-/// part, all of it, where it has none.
+/// Returns the parts of the ELF file `data` without its debug sections and their relocations. If
+/// there are none, the result is one part with the whole file.
 ///
-/// In NVIDIA's images `.debug_frame` stays: their assembler writes it without being asked for debug
-/// information, too. So do sections that are loaded, and those whose bytes are also bytes of
-/// something that stays.
+/// In NVIDIA images, `.debug_frame` stays, because NVIDIA's assembler writes it even if no debug
+/// information is requested. Loaded sections also stay, and sections that share bytes with
+/// remaining contents.
 ///
 /// # Errors
 /// The file is damaged.
@@ -71,7 +71,7 @@ pub fn strip_debug(data: &[u8]) -> Result<Vec<Part>, Malformed> {
     Ok(layout.parts(&object, headers, names))
 }
 
-/// Which sections are debug information.
+/// Returns for each section whether it is debug information.
 fn debug_sections(object: &Object<'_>) -> Vec<bool> {
     let nvidia = object.head.machine == elf::EM_CUDA;
     let debug = |section: &Section<'_>| {
@@ -93,8 +93,8 @@ fn is_debug(section: &Section<'_>, nvidia: bool) -> bool {
     if section.header.is_allocated() || section.header.size == 0 {
         return false;
     }
-    // NVIDIA has a second set of many sections, for its finalizer, with relocations of a type of
-    // its own.
+    // NVIDIA images contain a second set of many sections, for NVIDIA's finalizer. Its relocation
+    // sections have their own type and are recognized by name.
     let name = section
         .name
         .strip_prefix(b".nv.merc")
@@ -112,8 +112,8 @@ fn is_debug(section: &Section<'_>, nvidia: bool) -> bool {
     starts.into_iter().any(|start| name.starts_with(start)) || name == b".gdb_index"
 }
 
-/// The layout of the file without the debug sections `asked`, and which of them are removed. `None`
-/// if none can be removed.
+/// Returns the layout of the file without the debug sections `asked`, and the sections that are
+/// actually removed. `None` if none can be removed.
 fn without(
     data: &[u8],
     object: &Object<'_>,
@@ -137,8 +137,7 @@ fn without(
     Ok(None)
 }
 
-/// Whether the sections can be removed without changing a section number outside of the section
-/// headers.
+/// Whether the removal of the sections changes no section number outside of the section headers.
 fn keeps_numbers(object: &Object<'_>, gone: &[bool]) -> bool {
     let is_linked = matches!(object.head.kind, elf::ET_EXEC | elf::ET_DYN);
     let first = gone.iter().position(|gone| *gone).unwrap_or(gone.len());
@@ -159,7 +158,7 @@ fn keeps_numbers(object: &Object<'_>, gone: &[bool]) -> bool {
             .all(|section| !refers_behind(object.class, section, first))
 }
 
-/// Whether `section` is a symbol table with a symbol of a section from number `first` on.
+/// Whether `section` is a symbol table with a symbol in a section with number `first` or higher.
 fn refers_behind(class: Class, section: &Section<'_>, first: usize) -> bool {
     if !matches!(section.header.kind, elf::SHT_SYMTAB | elf::SHT_DYNSYM) {
         return false;
@@ -172,8 +171,8 @@ fn refers_behind(class: Class, section: &Section<'_>, first: usize) -> bool {
     sections.into_iter().any(|number| number as usize >= first)
 }
 
-/// The headers of the remaining sections, and the new numbers. `None` if one of them refers to a
-/// removed section.
+/// Returns the headers of the remaining sections, and the new numbers. `None` if a remaining
+/// section refers to a removed one.
 fn remove(headers: &[SectionHeader], gone: &[bool]) -> Option<(Vec<SectionHeader>, Numbers)> {
     let numbers = Numbers::without(gone);
     let mut kept = Vec::new();
@@ -185,7 +184,7 @@ fn remove(headers: &[SectionHeader], gone: &[bool]) -> Option<(Vec<SectionHeader
     Some((kept, numbers))
 }
 
-/// The headers, with the removed sections empty.
+/// Returns the headers, with size 0 for removed sections.
 fn emptied(mut headers: Vec<SectionHeader>, gone: &[bool]) -> Vec<SectionHeader> {
     for (header, _) in headers.iter_mut().zip(gone).filter(|(_, gone)| **gone) {
         header.size = 0;
@@ -193,24 +192,24 @@ fn emptied(mut headers: Vec<SectionHeader>, gone: &[bool]) -> Vec<SectionHeader>
     headers
 }
 
-/// The alignment of section headers, program headers and bytes that no header describes.
+/// Alignment of section headers, program headers, and bytes without a header.
 const TABLE_ALIGN: u64 = 8;
 
-/// Bytes that stay, with their distances.
+/// A range of bytes that stay together, with unchanged distances between them.
 #[derive(Debug, Clone)]
 struct Run {
     old: Range<u64>,
-    /// New and old offset are the same modulo this, a power of two.
+    /// New and old offset are equal modulo this power of two.
     align: u64,
-    /// The new offset, at most the old one.
+    /// The new offset, which is at most the old one.
     new: u64,
 }
 
-/// The offsets of the remaining bytes. Bytes in front of the first removed section keep their
-/// offset. The others move up, as far as their alignment permits.
+/// Offsets of the remaining bytes. Bytes before the first removed section keep their offset. The
+/// others move towards the start of the file, as far as their alignment permits.
 struct Layout {
-    /// In the order of the file; they do not overlap. The first one is everything in front of the
-    /// first removed section.
+    /// The remaining ranges in file order, without overlap. The first one contains everything
+    /// before the first removed section.
     runs: Vec<Run>,
     segments: Vec<ProgramHeader>,
     /// The section headers in the old file.
@@ -218,7 +217,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// The layout of the file `data` without the sections that are `gone`, at least one.
+    /// Lays out the file `data` without the sections marked in `gone`. At least one is marked.
     fn of(data: &[u8], object: &Object<'_>, gone: &[bool]) -> Result<Layout, Malformed> {
         let head = &object.head;
         if head.phnum == elf::PN_XNUM {
@@ -279,7 +278,7 @@ impl Layout {
         })
     }
 
-    /// For each section, whether it is `gone` but shares bytes that stay.
+    /// Returns for each section whether it is marked in `gone` but shares bytes that stay.
     fn in_use(&self, object: &Object<'_>, gone: &[bool]) -> Vec<bool> {
         let overlaps = |header: &SectionHeader| {
             let next = self
@@ -297,7 +296,8 @@ impl Layout {
             .collect()
     }
 
-    /// The new offset of the byte at `old`. For a removed byte, the end of the bytes in front of it.
+    /// Returns the new offset of the byte at `old`. For a removed byte, this is the end of the
+    /// bytes before it.
     fn moved(&self, old: u64) -> u64 {
         let behind = self.runs.partition_point(|run| run.old.start <= old);
         let run = behind.checked_sub(1).and_then(|at| self.runs.get(at));
@@ -307,8 +307,8 @@ impl Layout {
         })
     }
 
-    /// The parts of the new file. `headers` still have their old offsets; `names` is the number of the
-    /// section names.
+    /// Returns the parts of the new file. `headers` still contain the old offsets; `names` is the
+    /// number of the section with the section names.
     fn parts(self, object: &Object<'_>, mut headers: Vec<SectionHeader>, names: u32) -> Vec<Part> {
         let class = object.class;
         headers
@@ -346,7 +346,8 @@ impl Layout {
                 parts.push(Part::Bytes(bytes.clone()));
                 at = start.saturating_add(bytes.len() as u64);
             }
-            // The section headers may have become fewer. A run of only them ends with them.
+            // There may be fewer section headers than before. A range with only section headers
+            // becomes shorter.
             let rest = if run.old == self.table {
                 at..at
             } else {
@@ -361,7 +362,7 @@ impl Layout {
     }
 }
 
-/// The runs of these ranges, each with its alignment, at their new offsets.
+/// Merges overlapping ranges, each with its alignment, and assigns new offsets.
 fn runs(mut ranges: Vec<(Range<u64>, u64)>) -> Vec<Run> {
     ranges.retain(|(range, _)| range.start < range.end);
     ranges.sort_by_key(|(range, _)| range.start);
@@ -382,14 +383,14 @@ fn runs(mut ranges: Vec<(Range<u64>, u64)>) -> Vec<Run> {
     }
     let mut end = 0u64;
     for run in &mut runs {
-        // The same as the old offset modulo the alignment, so never above it.
+        // Equal to the old offset modulo the alignment, and therefore never above it.
         run.new = end.saturating_add(run.old.start.wrapping_sub(end) & (run.align - 1));
         end = run.new.saturating_add(run.old.end - run.old.start);
     }
     runs
 }
 
-/// The bytes other than zero that no header describes. They stay.
+/// Returns the nonzero bytes that no header describes. They stay.
 fn unknown(
     data: &[u8],
     stay: &[(Range<u64>, u64)],

@@ -1,5 +1,5 @@
-//! The notes that clang-offload-wrapper adds to ELF images (docs/spec/containers.md 5.1): a section
-//! `.note.openmp` with version, producer and the producer's version.
+//! Notes that clang-offload-wrapper adds to ELF images (docs/spec/containers.md 5.1): a section
+//! `.note.openmp` with the version of the notes, the producer, and the producer's version.
 
 #[cfg(test)]
 mod tests;
@@ -11,14 +11,15 @@ use crate::formats::compose::Part;
 use crate::model::LLVM_RELEASE;
 use object::elf;
 
-/// The section's name.
+/// Name of the section.
 pub const SECTION: &str = ".note.openmp";
-/// The owner of the notes.
+/// Owner of the notes.
 const OWNER: &[u8] = b"LLVMOMPOFFLOAD\0";
-/// The notes by their types from 1 on: version of the notes, producer, its version.
+/// Texts of the notes, whose types count from 1: version of the notes, producer, producer's
+/// version.
 const NOTES: [&str; 3] = ["1.0", "LLVM", LLVM_RELEASE];
 
-/// The parts of the ELF file `image` with notes.
+/// Returns the parts of the ELF file `image` with the notes.
 pub fn add(image: &[u8]) -> Result<Vec<Part>, Malformed> {
     let (class, _) = FileHeader::read(image)?;
     let mut notes = Vec::new();

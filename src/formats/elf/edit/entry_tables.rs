@@ -1,6 +1,6 @@
-//! Edits the output of a relocatable offload link (docs/spec/link-driver.md 9.1): removes the
-//! device images that have been linked, and gives the entry tables and their bounds unique names.
-//! Otherwise a later link would link those images again and mix its entries with theirs.
+//! Edits the output of a relocatable offload link (docs/spec/link-driver.md 9.1): removes linked
+//! device images, and gives the entry tables and their bounds unique names. Without that, a later
+//! link would link those images again and mix its entries with theirs.
 
 use super::{Edit, SectionView, SymbolView, plan};
 use crate::error::Error;
@@ -10,14 +10,14 @@ use crate::formats::offload_sections::{NAME, RELOCATABLE, entry_table, is_longer
 use crate::formats::u64_at;
 use md5::{Digest, Md5};
 
-/// What stands before a table's name in symbols that go with it. The last is what LLVM up to 19
-/// makes a hidden global symbol of, which two relocatable outputs must not both define.
+/// Prefixes of the symbols of a table; the name of the table follows. The last one belongs to a
+/// hidden global symbol of LLVM up to 19, which two relocatable outputs must not both define.
 const BOUNDS: [&str; 3] = ["__start_", "__stop_", "__dummy."];
-/// The same of LLVM 14 and 15.
+/// The name of that hidden symbol in LLVM 14 and 15.
 pub(crate) const OLD_DUMMY: &str = "__dummy.omp_offloading.entry";
 
-/// Whether this section of a relocatable output holds device code that has been linked:
-/// `.llvm.offloading` by name or type, and LLVM 14's `.llvm.offloading.<triple>.<arch>`.
+/// Whether this section of a relocatable output contains linked device code: `.llvm.offloading` by
+/// name or type, or `.llvm.offloading.<triple>.<arch>` of LLVM 14.
 pub fn is_fat_section(section: SectionView<'_>) -> bool {
     (section.name == NAME.as_bytes()
         || is_longer(section.name)
@@ -25,15 +25,16 @@ pub fn is_fat_section(section: SectionView<'_>) -> bool {
         && !section.name.starts_with(RELOCATABLE.as_bytes())
 }
 
-/// LLVM's tag of a relocatable output: the first 8 bytes of its MD5 as a little-endian number, in
-/// hexadecimal without zeros in front.
+/// Returns LLVM's tag of a relocatable output: the first 8 bytes of its MD5 digest as a
+/// little-endian number, in hexadecimal without leading zeros.
 pub fn entry_table_tag(output: &[u8]) -> String {
     format!("{:x}", u64_at(&Md5::digest(output), 0))
 }
 
-/// The parts of the relocatable output `data` without its fat sections, and with `_<tag>` after the names
-/// of its entry tables and of their bounds. Linkers must keep the tables: nothing refers to an
-/// entry, and by default the bounds of a table do not keep it alive in ld.lld.
+/// Returns the parts of the relocatable output `data` without its fat sections, and with `_<tag>`
+/// appended to the names of its entry tables and their bounds. Marks the tables for linkers to
+/// keep, because nothing refers to an entry, and because in ld.lld the bounds of a table do not
+/// keep it alive by default.
 pub fn rename_entry_tables(data: &[u8], tag: &str) -> Result<Vec<Part>, Error> {
     if tag.is_empty()
         || !tag

@@ -1,5 +1,5 @@
-//! The layout of a rewritten file: the file header, the sections in their old order, and the
-//! section headers. `Policy` says how sections are aligned and where the section headers are.
+//! Layout of a rewritten file: the file header, the sections in their old order, and the section
+//! headers. `Policy` selects the alignment of sections and the location of the section headers.
 
 use super::Numbers;
 use crate::error::Malformed;
@@ -9,10 +9,10 @@ use crate::formats::elf::raw::{Class, FileHeader, Record, SectionHeader};
 use object::elf;
 use std::borrow::Cow;
 
-/// The largest alignment of a section in the file, whatever its alignment in memory.
+/// Largest alignment of a section in the file, whatever its alignment in memory.
 const MAX_FILE_ALIGN: u64 = 4096;
 
-/// A section of the old file with its edits. It has no place in the new file yet.
+/// A section of the old file with its edits, not yet laid out in the new file.
 pub(in crate::formats) struct Edited<'a> {
     pub header: SectionHeader,
     pub body: Cow<'a, [u8]>,
@@ -27,15 +27,15 @@ impl<'a> Edited<'a> {
     }
 }
 
-/// How a rewritten file is laid out.
+/// Layout rules of a rewritten file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::formats) enum Policy {
     /// The section headers are last. Alignments are limited to a page.
     HeadersLast,
-    /// The section headers keep their place in the order of the sections. Alignments are limited to
-    /// a page, and empty sections are not aligned.
+    /// The section headers keep their position among the sections. Alignments are limited to a
+    /// page, and empty sections are not aligned.
     HeadersInPlace,
-    /// The layout of llvm-objcopy: the section headers are last, and every section has its full
+    /// Layout of llvm-objcopy: the section headers are last, and every section has its full
     /// alignment.
     Objcopy,
 }
@@ -60,31 +60,31 @@ impl Policy {
 
 /// A section of the new file.
 pub(in crate::formats) struct OutputSection {
-    /// Its header. Until the layout, the offset is that in the old file; added sections have
-    /// `u64::MAX`.
+    /// Header of the section. Before the layout, it contains the offset in the old file, or
+    /// `u64::MAX` for an added section.
     pub header: SectionHeader,
     pub contents: Contents,
-    /// Whether the section keeps its offset, because it is part of a segment.
+    /// Whether the section keeps its offset because it is part of a segment.
     pub fixed: bool,
 }
 
-/// The bytes of a section of the new file.
+/// Bytes of a section in the new file.
 pub(in crate::formats) enum Contents {
     /// This many bytes at the section's offset in the old file.
     Old(u64),
-    /// Other bytes.
+    /// Bytes that the edit created.
     Made(Vec<u8>),
-    /// Contents that the caller has.
+    /// Contents that the caller provides.
     New {
-        /// Their index in the caller's list.
+        /// Index in the caller's list.
         index: usize,
-        /// In bytes.
+        /// Size in bytes.
         size: u64,
     },
 }
 
 impl OutputSection {
-    /// The size in the file.
+    /// Size in the file, in bytes.
     pub(crate) fn size(&self) -> u64 {
         match &self.contents {
             Contents::Old(size) | Contents::New { size, .. } => *size,
@@ -114,7 +114,7 @@ impl From<Edited<'_>> for OutputSection {
     }
 }
 
-/// The sections that stay, by their new numbers. Their headers have the new numbers of sections.
+/// Returns the remaining sections by their new numbers. Links in their headers use the new numbers.
 pub(in crate::formats) fn kept(
     numbers: &Numbers,
     edited: Vec<Edited<'_>>,
@@ -130,34 +130,34 @@ pub(in crate::formats) fn kept(
     Ok(sections)
 }
 
-/// A file to be laid out.
+/// A file to lay out.
 pub(in crate::formats) struct OutputFile<'a> {
-    /// The old file.
+    /// The old file with patches.
     pub bytes: PatchedBytes<'a>,
     pub class: Class,
     pub head: FileHeader,
     /// The sections by their new numbers, starting with the null section.
     pub sections: Vec<OutputSection>,
-    /// The number of the section with the section names.
+    /// New number of the section with the section names.
     pub names: u32,
-    /// The end of the bytes that stay where they are, in front of all sections that move: those of
-    /// the file header and of segments.
+    /// End of the bytes that keep their offsets: those of the file header and of segments. All
+    /// sections that move are placed after them.
     pub start: u64,
 }
 
 impl OutputFile<'_> {
-    /// The parts of the new file.
+    /// Returns the parts of the new file.
     pub(crate) fn lay_out(mut self, policy: Policy) -> Result<Vec<Part>, Malformed> {
         let head_size = FileHeader::size(self.class) as u64;
         let table_size = (self.sections.len() * SectionHeader::size(self.class)) as u64;
-        // The file header is added last: it has the offset of the section headers.
+        // The file header is added last, because it contains the offset of the section headers.
         let mut out = PartList {
             size: head_size,
             ..PartList::default()
         };
         out.old(head_size..self.start);
         let (mut table_at, mut table_part) = (0, 0);
-        // Without a limit, a small file could need any number of zeros.
+        // Without a limit, a small file could require any number of zeros.
         let mut gaps_left = (self.bytes.old().len() as u64).saturating_mul(2) + (64 << 20);
         for index in self.order(policy) {
             let Some(section) = self.sections.get_mut(index) else {
@@ -214,15 +214,15 @@ impl OutputFile<'_> {
         Ok(out.parts)
     }
 
-    /// The numbers of the sections that move, in the order of the file. 0 stands for the section
-    /// headers.
+    /// Returns the numbers of the sections that move, in file order. Number 0 represents the
+    /// section headers.
     fn order(&self, policy: Policy) -> Vec<usize> {
         let in_place = policy == Policy::HeadersInPlace;
         let table = if in_place { self.head.shoff } else { u64::MAX };
         let moving = self.sections.iter().enumerate().skip(1);
         let moving = moving.filter(|(_, section)| !section.fixed);
-        // Where the section headers keep their place, empty sections are in front of other bytes at
-        // the same offset.
+        // If the section headers stay in position, empty sections come before other bytes at the
+        // same offset.
         let mut order: Vec<(u64, bool, usize)> = moving
             .map(|(index, section)| {
                 let is_behind = in_place && section.had_bytes();
@@ -235,7 +235,7 @@ impl OutputFile<'_> {
     }
 }
 
-/// The alignment in a file of a section with this alignment.
+/// Returns the alignment in the file for a section with alignment `align` in memory.
 pub(in crate::formats) fn file_align(align: u64) -> u64 {
     if align.is_power_of_two() {
         align.min(MAX_FILE_ALIGN)
@@ -244,7 +244,7 @@ pub(in crate::formats) fn file_align(align: u64) -> u64 {
     }
 }
 
-/// Updates a section's link and info to the new numbers of sections.
+/// Updates the section's link and info to the new section numbers.
 pub(in crate::formats) fn renumber(
     header: &mut SectionHeader,
     numbers: &Numbers,
@@ -263,8 +263,8 @@ pub(in crate::formats) fn renumber(
     Ok(())
 }
 
-/// The file header and the section headers, as bytes. Numbers that do not fit into the file header
-/// are in that of the null section.
+/// Returns the file header and the section headers as bytes. Numbers that do not fit into the file
+/// header are stored in the null section's header.
 pub(in crate::formats) fn tables(
     class: Class,
     mut head: FileHeader,

@@ -1,4 +1,4 @@
-//! New names of sections and symbols, which are appended to the string tables with the old names.
+//! New names of sections and symbols. They are appended to the string tables of the old names.
 
 use super::layout::Edited;
 use super::{Edit, Numbers, SectionView};
@@ -6,23 +6,23 @@ use crate::error::Malformed;
 use crate::formats::elf::file::{Object, Section};
 use std::collections::{BTreeMap, HashMap};
 
-/// The prefixes of the names of relocation sections; the name of the section they are for follows.
+/// Prefixes of relocation section names; the name of the relocated section follows.
 const RELOCATION_PREFIXES: [&[u8]; 3] = [b".rela", b".rel", b".crel"];
 
-/// The strings to be appended, by the section of the string table.
+/// Strings to append, by the section index of their string table.
 #[derive(Default)]
 pub(super) struct Names(BTreeMap<usize, Tail>);
 
 #[derive(Default)]
 struct Tail {
     bytes: Vec<u8>,
-    /// Each name once.
+    /// The offset of each name, which is stored once.
     offsets: HashMap<Vec<u8>, u32>,
 }
 
 impl Names {
-    /// The offset of `name` in string table `table`, which has `len` bytes of its own. `at` is
-    /// where the old name was read.
+    /// Adds `name` to string table `table`, which has `len` bytes of its own, and returns its
+    /// offset. `at` is the location of the old name, for errors.
     pub(super) fn add(
         &mut self,
         table: usize,
@@ -51,7 +51,7 @@ impl Names {
             let Some(table) = edited.get_mut(table) else {
                 continue;
             };
-            // Without this zero the first new name would continue the last old one.
+            // Without a final zero, the last old name would continue with the first new one.
             if table.body.last().is_some_and(|byte| *byte != 0) {
                 return Err(Malformed::new(
                     "string table without a terminating zero",
@@ -75,7 +75,7 @@ impl Section<'_> {
     }
 }
 
-/// Renames the remaining sections, and the relocation sections of those that are renamed.
+/// Renames the remaining sections, and the relocation sections of renamed sections.
 pub(super) fn rename_sections(
     object: &Object<'_>,
     numbers: &Numbers,

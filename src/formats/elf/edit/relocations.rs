@@ -1,5 +1,5 @@
-//! Renumbers symbols after some have been removed, in relocations, the signatures of groups, and
-//! the list of symbols whose address is significant.
+//! Renumbers symbols after the removal of others: in relocations, in group signatures, and in the
+//! list of symbols with significant addresses.
 
 use super::Numbers;
 use super::layout::Edited;
@@ -11,7 +11,7 @@ use object::elf::{self, Rel32, Rel64, Rela32, Rela64};
 use object::pod::{self, Pod};
 use std::borrow::Cow;
 
-/// Replaces the old numbers of symbols by the new ones in all remaining sections.
+/// Replaces old symbol numbers by new ones in all remaining sections.
 pub(super) fn renumber(
     object: &Object<'_>,
     sections: &Numbers,
@@ -41,7 +41,8 @@ pub(super) fn renumber(
     Ok(())
 }
 
-/// The new number of a symbol that a relocation at `at` refers to.
+/// Returns the new number of the symbol that a relocation refers to. `at` is the relocation's
+/// offset.
 fn target(symbols: &Numbers, old: u32, at: u64) -> Result<u32, Malformed> {
     symbols.of(old as usize).ok_or(Malformed::new(
         "a relocation refers to a removed section",
@@ -82,10 +83,10 @@ fn each<R: Relocation>(
     Ok(body)
 }
 
-/// A relocation of any class, with an addend or without, whose type and the rest stay as they are.
+/// Relocation of any class, with or without an addend. Only its symbol changes.
 trait Relocation: Pod {
-    /// The number of its symbol. `split`: the relocation stores it apart from the type, as
-    /// little-endian MIPS64 does.
+    /// Number of the symbol. `split`: the relocation stores it apart from the type, as in
+    /// little-endian MIPS64.
     fn symbol(&self, endian: Endianness, split: bool) -> u32;
     fn set_symbol(&mut self, endian: Endianness, split: bool, symbol: u32);
 }
@@ -132,8 +133,8 @@ impl Relocation for Rela64<Endianness> {
     }
 }
 
-/// Packed relocations (CREL). Each stores the difference between its symbol's number and the
-/// previous one's.
+/// Renumbers packed relocations (CREL). Each stores the difference between its symbol number and
+/// the previous one.
 fn crel(section: &Section<'_>, symbols: &Numbers) -> Result<Vec<u8>, Malformed> {
     let mut bytes = Bytes { section, at: 0 };
     let head = bytes.leb128()?.0;
@@ -151,7 +152,7 @@ fn crel(section: &Section<'_>, symbols: &Numbers) -> Result<Vec<u8>, Malformed> 
             old = old.wrapping_add(bytes.leb128()?.1 as u32);
         }
         let rest = bytes.at;
-        // The type, and the addend if there are any.
+        // The type and the addend, if present.
         for present in [flags & 2 != 0, with_addend && flags & 4 != 0] {
             if present {
                 bytes.leb128()?;
@@ -170,7 +171,7 @@ fn crel(section: &Section<'_>, symbols: &Numbers) -> Result<Vec<u8>, Malformed> 
     Ok(body)
 }
 
-/// The list of symbols whose address is significant, without removed symbols.
+/// Returns the list of symbols with significant addresses, without removed symbols.
 fn addresses(section: &Section<'_>, symbols: &Numbers) -> Result<Vec<u8>, Malformed> {
     let mut bytes = Bytes { section, at: 0 };
     let mut body = Vec::new();
@@ -183,7 +184,7 @@ fn addresses(section: &Section<'_>, symbols: &Numbers) -> Result<Vec<u8>, Malfor
     Ok(body)
 }
 
-/// Reads a section from its start.
+/// Reader of a section from its start.
 struct Bytes<'a> {
     section: &'a Section<'a>,
     at: usize,
@@ -204,7 +205,8 @@ impl<'a> Bytes<'a> {
         self.section.body.get(start..self.at).unwrap_or_default()
     }
 
-    /// A LEB128 number, without a sign and with one. Bits past the 64th are dropped.
+    /// Reads a LEB128 number. Returns its unsigned and its signed value. Bits past the 64th are
+    /// dropped.
     fn leb128(&mut self) -> Result<(u64, i64), Malformed> {
         let (mut value, mut shift) = (0u64, 0u32);
         loop {

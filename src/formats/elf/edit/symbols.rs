@@ -1,4 +1,4 @@
-//! The symbol table of an edited object: removes the symbols of removed sections, and renumbers and
+//! Symbol table of an edited object: removes the symbols of removed sections, and renumbers and
 //! renames the others.
 
 use super::layout::Edited;
@@ -10,7 +10,7 @@ use crate::formats::elf::raw::{Record, Symbol, extended_indices, section_of_symb
 use object::elf;
 use std::borrow::Cow;
 
-/// Rewrites the symbol table. Returns the new numbers of the symbols if some have been removed.
+/// Rewrites the symbol table. Returns the new numbers of the symbols if any were removed.
 pub(super) fn edit(
     object: &Object<'_>,
     sections: &Numbers,
@@ -50,8 +50,7 @@ pub(super) fn edit(
         };
         removed.push(false);
         if home.is_some() && short != elf::SHN_XINDEX {
-            // A section's new number is never larger than the old one, so it fits into the same
-            // field.
+            // The new section number is at most the old one, so it fits into the same field.
             symbol.shndx = elf::SymbolSection(new_home as u16);
         }
         indices.extend(class.word_bytes(if short == elf::SHN_XINDEX {
@@ -89,16 +88,17 @@ pub(super) fn edit(
     Ok(Some(kept).filter(|kept| !kept.all_stay()))
 }
 
-/// A symbol table and what belongs to it.
+/// Symbol table with its names and extended section indices.
 struct Table<'a> {
     object: &'a Object<'a>,
     index: usize,
     section: &'a Section<'a>,
     records: &'a [u8],
-    /// The names and the section that holds them.
+    /// The names, and the index of their section.
     strings: &'a [u8],
     strings_index: usize,
-    /// The section indices too large for a symbol, and the section that holds them.
+    /// The index and contents of the section with the section indices that do not fit into a
+    /// symbol.
     extended: Option<(usize, &'a [u8])>,
 }
 
@@ -123,7 +123,7 @@ impl<'a> Table<'a> {
             ));
         }
         let strings_index = section.header.link as usize;
-        // Only string tables keep their bytes.
+        // Only sections of this type have bytes in every file.
         let strings = object
             .sections
             .get(strings_index)
@@ -146,7 +146,7 @@ impl<'a> Table<'a> {
         self.records.len() / Symbol::size(self.object.class)
     }
 
-    /// The offset of symbol `number` in the file.
+    /// Returns the file offset of symbol `number`.
     fn at(&self, number: usize) -> u64 {
         self.section
             .header
@@ -154,8 +154,8 @@ impl<'a> Table<'a> {
             .saturating_add((number * Symbol::size(self.object.class)) as u64)
     }
 
-    /// The section that symbol `number` is defined in: none if it is undefined, common, absolute or
-    /// the like.
+    /// Returns the section that defines symbol `number`. `None` if it is undefined, common or
+    /// absolute, for example.
     fn section_of(&self, number: usize, short: elf::SymbolSection) -> Option<u32> {
         section_of_symbol(
             self.object.class,

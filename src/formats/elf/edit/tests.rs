@@ -1,5 +1,5 @@
-//! Objects of each class and byte order, edited, are what they were but for the edit. What is
-//! compared is read by another reader.
+//! Tests that an edit changes nothing else, with objects of each class and byte order. The crate
+//! `object` reads them for the comparison.
 
 pub(in crate::formats::elf) mod digest;
 mod linked;
@@ -28,8 +28,8 @@ pub(in crate::formats::elf) const SHAPES: [(Architecture, Endianness); 7] = [
     (Architecture::Arm, Endianness::Little),
 ];
 
-/// A fat object as `ld -r` leaves it: the device section stands amid the others and has a section
-/// symbol.
+/// A fat object like the output of `ld -r`: the device section is between other sections and has a
+/// section symbol.
 pub(in crate::formats::elf) fn sample(architecture: Architecture, endian: Endianness) -> Vec<u8> {
     let mut object = Writer::new(BinaryFormat::Elf, architecture, endian);
     let text = object.add_section(vec![], b".text".to_vec(), SectionKind::Text);
@@ -162,7 +162,7 @@ fn renamed(data: &[u8]) -> anyhow::Result<Vec<u8>> {
     Ok(join(data, &rename_entry_tables(data, "c0ffee")?, &[])?)
 }
 
-/// `digest(before)` as the edit should leave it.
+/// Returns `digest(before)` with the expected changes of the edit.
 fn expected(before: &[u8]) -> Vec<String> {
     let lines = digest(before)
         .into_iter()
@@ -189,7 +189,7 @@ fn every_class_and_byte_order_keeps_all_else() -> Outcome {
             "{architecture:?} {endian:?}"
         );
         assert!(!contains(&after, IMAGE));
-        // Done once, there is nothing left to do.
+        // A second edit changes nothing.
         assert_eq!(renamed(&after)?, after);
     }
     Ok(())
@@ -288,7 +288,7 @@ fn more_sections_than_16_bits_count() -> Outcome {
     relocate(&mut object, section, 0, target);
     let before = object.write()?;
     assert_eq!(digest(&renamed(&before)?), expected(&before));
-    // So few that the numbers fit again.
+    // Removes enough sections for the numbers to fit into the fields again.
     let edit = Edit {
         remove: &|section| section.name.starts_with(b".text.1") && section.name.len() == 11,
         ..Edit::default()
@@ -399,7 +399,7 @@ fn linkers_keep_the_tables_of_every_release() -> Outcome {
             );
         }
     }
-    // Without a table, the header stays as it is.
+    // Without an entry table, the header does not change.
     let mut object = Writer::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
     object.add_section(vec![], b".data.other".to_vec(), SectionKind::Data);
     let before = object.write()?;
@@ -420,7 +420,7 @@ fn a_tag_keeps_names_c_identifiers() {
     }
 }
 
-/// Where the header of section `index` stands in a little-endian object of 64 bits.
+/// Returns the offset of the header of section `index` in a little-endian 64-bit object.
 fn header_at(data: &[u8], index: usize) -> usize {
     u64::from_le_bytes(data[40..48].try_into().unwrap()) as usize + 64 * index
 }
@@ -431,7 +431,7 @@ fn a_section_that_is_none_may_say_anything() -> Outcome {
     let at = header_at(&data, 1);
     data[at + 4..at + 64].fill(0xee);
     data[at + 4..at + 8].fill(0);
-    // Nothing leads to it.
+    // The header refers to no bytes of the file.
     let edit = Edit {
         rename_section: &|section| (section.name == b".bss").then(|| b".bss2".to_vec()),
         ..Edit::default()
@@ -484,7 +484,7 @@ fn symbols_have_their_names_in_a_string_table() {
 fn bytes_in_two_sections_are_not_copied_twice() {
     let mut data = sample(Architecture::X86_64, Endianness::Little);
     let (first, second) = (header_at(&data, 1), header_at(&data, 3));
-    // The third section is the whole file.
+    // The third section covers the whole file.
     data[second + 24..second + 32].fill(0);
     let size = data.len() as u64;
     data[second + 32..second + 40].copy_from_slice(&size.to_le_bytes());

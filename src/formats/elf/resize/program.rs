@@ -1,8 +1,8 @@
-//! The layout of a program or shared library whose sections have other sizes. Addresses stay,
-//! because code refers to them in ways that no table lists. Whole pages are removed from the middle
-//! of a segment, which is split there. Contents that do not fit into their old place move behind
-//! everything that is loaded. Both need more program headers, so the layout is a search: the first
-//! of `STRATEGIES` that has room for its program headers is used.
+//! Layout of a program or shared library with new section sizes. Addresses stay, because code
+//! refers to them in ways that no table lists. Whole pages are removed from the middle of a
+//! segment, which splits it. Contents that do not fit into their old range move after everything
+//! that is loaded. Both operations need more program headers. The layout is therefore a search: the
+//! first of `STRATEGIES` with room for its program headers is used.
 
 mod arrange;
 mod divide;
@@ -29,7 +29,7 @@ use segments::{Linked, Location, has_bytes};
 pub(crate) use divide::divide;
 pub(crate) use header_space::with_front_page;
 
-/// The parts of the new file, with an array of `pointers`.
+/// Returns the parts of the new file, with an array of `pointers`.
 pub(super) fn lay_out(
     object: &Object<'_>,
     sizes: &Sizes,
@@ -43,7 +43,8 @@ pub(super) fn lay_out(
     Ok(filled(layout.write(&linked, &array, bytes)?, contents))
 }
 
-/// The addresses of the contents in `sizes`, and the address of an array of `pointers` pointers.
+/// Returns the addresses of the contents in `sizes`, and the address of an array of `pointers`
+/// pointers.
 pub(super) fn addresses(
     object: &Object<'_>,
     data: &[u8],
@@ -64,17 +65,17 @@ pub(super) fn addresses(
     Ok((addresses, Pointers::address(&layout)))
 }
 
-/// A way to find room for the program headers that are needed.
+/// A way to find room for the necessary program headers.
 #[derive(Debug, Clone, Copy)]
 struct LayoutStrategy {
-    /// Program headers that nobody needs are removed.
+    /// Whether unneeded program headers are removed.
     drops_headers: bool,
-    /// This many pairs of segments with the same rights become one.
+    /// Number of pairs of segments to join. Both segments of a pair have the same permissions.
     joined: usize,
-    /// Tables of the loader move away from the program headers.
+    /// Whether tables of the loader move away from the program headers.
     moves_tables: bool,
-    /// The old place of a relocation table that grew stays in the file, so that no segment is split
-    /// there.
+    /// Whether the old range of a grown relocation table stays in the file, so that no segment is
+    /// split there.
     keeps_gap: bool,
 }
 
@@ -109,24 +110,24 @@ impl LayoutStrategy {
 
 /// The strategies, from the least to the most harmful.
 const STRATEGIES: [LayoutStrategy; 16] = [
-    // Notes and the interpreter's name move, to which only headers refer.
+    // Moves notes and the interpreter's name, because only headers refer to them.
     PLAIN,
-    // An unused header (`PT_NULL`) or one that only position-independent programs read
-    // (`PT_PHDR`) is replaced, and nothing else changes.
+    // Replaces an unused header (`PT_NULL`), or one that only position-independent programs read
+    // (`PT_PHDR`), and changes nothing else.
     PLAIN.drop_headers(),
-    // The file has no such header, or it is needed. The pair costs zeros in the file.
+    // For files without such a header, or that need it. The joined pair costs zeros in the file.
     PLAIN.join(1),
-    // Two or more headers are missing.
+    // For files that lack two or more headers.
     PLAIN.drop_headers().join(1),
-    // A third one is missing. Two pairs cost twice the zeros.
+    // For files that lack a third one. Two pairs cost twice the zeros.
     PLAIN.drop_headers().join(2),
-    // The segments cannot be joined. Entries of the dynamic section change.
+    // For files whose segments cannot be joined. Changes entries of the dynamic section.
     PLAIN.move_tables(),
-    // Moving tables alone does not suffice.
+    // For files in which moved tables alone do not suffice.
     PLAIN.drop_headers().join(1).move_tables(),
-    // The most room without a gap in the file.
+    // Makes the most room without a gap in the file.
     PLAIN.drop_headers().join(2).move_tables(),
-    // The same again, with one split less. Each costs the size of the old relocation table.
+    // The same strategies with one split less. Each costs the size of the old relocation table.
     PLAIN.keep_gap(),
     PLAIN.keep_gap().drop_headers(),
     PLAIN.keep_gap().join(1),
@@ -137,11 +138,11 @@ const STRATEGIES: [LayoutStrategy; 16] = [
     PLAIN.keep_gap().drop_headers().join(2).move_tables(),
 ];
 
-/// The most program headers that are needed in addition when blocks move into the free bytes of a
-/// segment, because that can split the segment once more.
+/// The most program headers needed in addition if blocks move into the free bytes of a segment,
+/// because that can split the segment once more.
 const MOST_MORE: usize = 2;
 
-/// The locations of everything in the new file.
+/// Locations of all contents in the new file.
 struct Layout {
     changes: Vec<Change>,
     blocks: Vec<Block>,
@@ -149,12 +150,12 @@ struct Layout {
     moved: Vec<Location>,
     space: HeaderSpace,
     arranged: Arranged,
-    /// The indices of the segments, other than loaded ones, that are kept.
+    /// Indices of the remaining segments that are not `PT_LOAD`.
     kept: Vec<usize>,
 }
 
 impl Layout {
-    /// The new location of the section of change `number`.
+    /// Returns the new location of the section of change `number`.
     fn location(&self, number: usize) -> Option<Location> {
         let change = self.changes.get(number)?;
         let appended = self.arranged.appended.get(number).copied().flatten();
@@ -162,7 +163,7 @@ impl Layout {
     }
 }
 
-/// The layout by the first strategy that has room for its program headers.
+/// Returns the layout of the first strategy with room for its program headers.
 fn choose_layout(linked: &Linked<'_>, array: &Pointers) -> Result<Layout, Malformed> {
     for strategy in STRATEGIES {
         let mut changes = changes(linked, &array.sizes)?;
@@ -209,7 +210,7 @@ fn choose_layout(linked: &Linked<'_>, array: &Pointers) -> Result<Layout, Malfor
     Err(Malformed::new(NO_ROOM, linked.object.head.phoff))
 }
 
-/// Fills in the locations of blocks.
+/// Sets the locations of blocks.
 fn finish(mut layout: Layout, donor: &Donor) -> Layout {
     let edits = &layout.arranged.edits;
     let mut moved: Vec<Location> = layout
@@ -255,12 +256,12 @@ fn finish(mut layout: Layout, donor: &Donor) -> Layout {
     layout
 }
 
-/// A block that moves behind the contents of a section.
+/// A block that moves to after the contents of a section.
 struct Relocated {
     block: usize,
-    /// The distance from the start of the section.
+    /// Distance from the start of the section.
     offset: u64,
-    /// The block in the old file.
+    /// Range of the block in the old file.
     old: Range<u64>,
 }
 
@@ -270,18 +271,19 @@ impl Relocated {
     }
 }
 
-/// The section behind whose contents blocks move to make room for program headers.
+/// A section that provides space for blocks after its contents, to make room for program headers.
 #[derive(Default)]
 struct Donor {
-    /// The number of its change.
+    /// Number of the section's change.
     change: usize,
-    /// Whether they are behind its appended contents, and not at its old place.
+    /// Whether the blocks follow its appended contents instead of those at its old location.
     is_appended: bool,
     /// The blocks, in order.
     blocks: Vec<Relocated>,
 }
 
-/// The section with the most free bytes, or else appended contents. `None` if there is no room.
+/// Selects the section with the most free bytes, or else appended contents. `None` if there is no
+/// room.
 fn donor(blocks: &[Block], changes: &[Change], space: &HeaderSpace) -> Option<Donor> {
     if space.leave.is_empty() {
         return Some(Donor::default());
@@ -291,7 +293,7 @@ fn donor(blocks: &[Block], changes: &[Change], space: &HeaderSpace) -> Option<Do
         .iter()
         .enumerate()
         .filter(|(_, change)| change.load.is_some());
-    // Notes should not become writable.
+    // Prefer sections that are not writable, so that notes do not become writable.
     let best = among.max_by_key(|(_, change)| {
         (
             !change.header.flags.contains(elf::SHF_WRITE) && free(change) > 0,
@@ -311,7 +313,8 @@ fn donor(blocks: &[Block], changes: &[Change], space: &HeaderSpace) -> Option<Do
             change.is_appended && !change.header.flags.contains(elf::SHF_WRITE)
         });
         let (number, change) = appended.next()?;
-        // The address is a multiple of every alignment of blocks.
+        // The section's address is a multiple of the alignment of every block, so distances
+        // suffice.
         Some(Donor {
             change: number,
             is_appended: true,
@@ -320,8 +323,8 @@ fn donor(blocks: &[Block], changes: &[Change], space: &HeaderSpace) -> Option<Do
     })
 }
 
-/// The blocks that must leave the header space, at distances `within` from the start of a section
-/// at `addr`. `None` if they do not fit.
+/// Assigns the blocks that must leave the header space to distances `within` from the start of a
+/// section at `addr`. `None` if they do not fit.
 fn relocated(
     blocks: &[Block],
     space: &HeaderSpace,
@@ -343,7 +346,7 @@ fn relocated(
     (end - addr <= within.end).then_some(all)
 }
 
-/// The indices of the segments that are kept, other than loaded ones.
+/// Returns the indices of the remaining segments that are not `PT_LOAD`.
 fn kept_segments(linked: &Linked<'_>, drops_headers: bool) -> Vec<usize> {
     let unneeded = |kind| {
         let is_own = kind == elf::PT_PHDR && !linked.needs_own_header();
@@ -356,15 +359,16 @@ fn kept_segments(linked: &Linked<'_>, drops_headers: bool) -> Vec<usize> {
         .collect()
 }
 
-/// The most bytes of a segment that belong to no section: those of a section without contents.
+/// The most bytes of a segment that belong to no section, such as the bytes that stay for a section
+/// without contents.
 const FILLER: u64 = 16;
 
-/// The program headers that other tools may add later: patchelf adds one in each call, and one for
-/// each note.
+/// Number of program headers for which to leave room, because other tools may add them: patchelf
+/// adds one in each run, and one for each note.
 const HEADERS_OF_TOOLS: u64 = 16;
 
-/// Whether other tools move everything in front of the loader's strings into pages that they add in
-/// front of the file. They do so with programs at fixed addresses.
+/// Whether other tools move everything before the loader's strings into pages that they add at the
+/// start of the file. They do so for programs at fixed addresses.
 fn is_moved_with_others(linked: &Linked<'_>) -> bool {
     linked.object.head.kind == elf::ET_EXEC
 }
@@ -372,29 +376,29 @@ fn is_moved_with_others(linked: &Linked<'_>) -> bool {
 /// A section that gets new contents.
 #[derive(Debug)]
 struct Change {
-    /// Its index in the section table.
+    /// Index in the section table.
     pub section: usize,
-    /// The index of the contents in the caller's list.
+    /// Index of the contents in the caller's list.
     pub place: usize,
     /// The old header, without the first `front` bytes.
     pub header: SectionHeader,
-    /// The old bytes without the first `front`, and the filler of the segment behind them.
+    /// The old bytes without the first `front`, and the filler of the segment after them.
     pub old: Range<u64>,
-    /// The number of free bytes in front of the new contents.
+    /// Number of free bytes before the new contents.
     pub front: u64,
-    /// Its new size.
+    /// New size in bytes.
     pub size: u64,
-    /// The segment with its bytes. `None` if it is not loaded, or has no bytes and is outside of all
-    /// segments.
+    /// The segment that contains the section's bytes. `None` if the section is not loaded, or has
+    /// no bytes and is outside of all segments.
     pub load: Option<usize>,
-    /// Whether the new contents do not fit and are appended behind everything that is loaded.
+    /// Whether the new contents do not fit and are appended after everything that is loaded.
     pub is_appended: bool,
-    /// Whether the old place keeps its size in the file, so that no segment is split there.
+    /// Whether the old range keeps its size in the file, so that no segment is split there.
     pub keeps_room: bool,
 }
 
 impl Change {
-    /// The number of bytes that are needed at the old place.
+    /// Returns the number of bytes that are needed in the old range.
     fn stays(&self) -> u64 {
         if self.is_appended { 0 } else { self.size }
     }
@@ -403,10 +407,10 @@ impl Change {
         self.old.end - self.old.start
     }
 
-    /// Lets contents right behind the program headers begin later, if they fit. Other tools add
-    /// program headers and then move every section in the way, but not the pointers to it. If the
-    /// contents are appended, program headers can grow into their old place: GNU ld 2.41 and later
-    /// puts images right behind the notes.
+    /// Lets contents right after the program headers start later, if they fit. When other tools add
+    /// program headers, they move every section that is in the way, but do not update pointers to
+    /// it. If the contents are appended, program headers can grow into their old range. GNU ld 2.41
+    /// and later places images right after the notes.
     fn leave_room(&mut self, linked: &Linked<'_>) {
         let head = &linked.object.head;
         let count = linked.segments.len() as u64 + HEADERS_OF_TOOLS;
@@ -436,7 +440,7 @@ impl Change {
     }
 }
 
-/// All changes, in the order of the sections in the file.
+/// Returns all changes, in file order of the sections.
 fn changes(linked: &Linked<'_>, sizes: &Sizes) -> Result<Vec<Change>, Malformed> {
     let mut all = Vec::new();
     for (index, NewContents { place, size }) in &sizes.by_index {
@@ -480,7 +484,7 @@ fn changes(linked: &Linked<'_>, sizes: &Sizes) -> Result<Vec<Change>, Malformed>
     Ok(all)
 }
 
-/// The old bytes of a section, and the filler of its segment behind them.
+/// Returns the old bytes of a section, and the filler of its segment after them.
 fn old_range(
     linked: &Linked<'_>,
     index: usize,
@@ -505,7 +509,8 @@ fn ends_what_is_loaded(linked: &Linked<'_>, change: &Change) -> bool {
         return false;
     };
     let end = load.offset.saturating_add(load.filesz);
-    // Memory without bytes in the file would be in the way, and so would another empty section.
+    // Memory without bytes in the file would block the growth, and so would another section at a
+    // higher address, even one without bytes in the file.
     let is_free = load.memsz == load.filesz && end == linked.loaded_end();
     let above = linked.object.headers();
     let mut above =

@@ -1,4 +1,4 @@
-//! Updates the symbols of a file whose sections become shorter, move, or get other numbers.
+//! Updates the symbols of a file whose sections become shorter, move, or get new numbers.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use crate::error::Malformed;
 use crate::formats::elf::file::{Object, PatchedBytes, Section};
 use crate::formats::elf::raw::{Record, Symbol, extended_indices, section_of_symbol};
 
-/// The new numbers and addresses of sections.
+/// New numbers and addresses of sections.
 #[derive(Debug, Default)]
 pub(super) struct Renumbered {
-    /// The new number of each section. Empty if all stay.
+    /// New number of each section. Empty if all numbers stay.
     pub numbers: Vec<u32>,
-    /// The distance by which each section moves in memory, modulo 2^64.
+    /// Distance by which each section moves in memory, modulo 2^64.
     pub moved: BTreeMap<usize, u64>,
 }
 
 impl Renumbered {
-    /// The new number of section `old`.
+    /// Returns the new number of section `old`.
     pub(super) fn number(&self, old: u32) -> u32 {
         self.numbers.get(old as usize).copied().unwrap_or(old)
     }
 }
 
-/// Updates both symbol tables, the one for linkers and debuggers and the one for the loader.
+/// Updates both symbol tables: the one for linkers and debuggers, and the one for the loader.
 pub(super) fn correct(
     object: &Object<'_>,
     sizes: &Sizes,
@@ -106,7 +106,7 @@ fn correct_table(
     Ok(())
 }
 
-/// The new value and size of a symbol of `section`. `None` if both stay.
+/// Returns the new value and size of a symbol of `section`. `None` if both stay.
 fn corrected(
     object: &Object<'_>,
     sizes: &Sizes,
@@ -131,7 +131,8 @@ fn corrected(
     if within > header.size || within.saturating_add(symbol.size) <= new_size {
         return as_it_is;
     }
-    // Its bytes are gone. Other tools take a symbol of size 0 at the start of the section for a label.
+    // The bytes of the symbol have been removed. Other tools treat a symbol of size 0 at the start
+    // of a section as a label.
     Some(if within >= new_size {
         (moved(start), 0)
     } else {

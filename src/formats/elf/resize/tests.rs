@@ -1,5 +1,5 @@
-//! Objects of each class and byte order whose sections have other sizes are what they were but for
-//! that. What is compared is read by another reader.
+//! Tests that new section sizes change nothing else, with objects of each class and byte order. The
+//! crate `object` reads them for the comparison.
 
 mod divide;
 mod front_page;
@@ -13,7 +13,7 @@ use super::super::edit::tests::{SHAPES, digest::digest, sample};
 use super::*;
 use crate::formats::reference::Outcome;
 
-/// The new file in memory.
+/// Returns the new file.
 pub(super) fn resized(
     data: &[u8],
     contents: &[(usize, &[u8])],
@@ -22,7 +22,7 @@ pub(super) fn resized(
     with_pointers(data, contents, patches, &[])
 }
 
-/// The new file in memory, with an array of pointers.
+/// Returns the new file, with an array of pointers.
 pub(super) fn with_pointers(
     data: &[u8],
     contents: &[(usize, &[u8])],
@@ -41,7 +41,7 @@ pub(super) fn with_pointers(
     planned(data, &sizes, &contents, patches, pointers)
 }
 
-/// What is planned, in memory.
+/// Returns the file that `plan` describes.
 pub(super) fn planned(
     data: &[u8],
     sizes: &[NewSize],
@@ -61,12 +61,12 @@ pub(super) fn planned(
     Ok(file)
 }
 
-/// The addresses of new contents.
+/// Returns the addresses of new contents.
 pub(super) fn addresses(data: &[u8], sizes: &[NewSize]) -> Result<Vec<u64>, Malformed> {
     super::addresses(data, sizes, 0).map(|(addresses, _)| addresses)
 }
 
-/// The index of the section with this name.
+/// Returns the index of the section with this name.
 pub(super) fn index_of(data: &[u8], name: &str) -> usize {
     let file = object::File::parse(data).expect("an ELF file");
     file.section_by_name(name).expect("the section").index().0

@@ -1,5 +1,5 @@
-//! Stripped images against those of LLVM's objcopy, and what must stay in them. NVIDIA's tools are
-//! asked by the suite.
+//! Compares stripped images with those of LLVM's objcopy, and checks that all other contents stay.
+//! Tests with NVIDIA's tools are in the test suite.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ fn stripped(data: &[u8]) -> Result<Vec<u8>, Malformed> {
     join(data, &strip_debug(data)?, &[])
 }
 
-/// The segments: their headers but for the offset, and their bytes.
+/// Returns the segments: their headers without the offset, and their bytes.
 fn segments(data: &[u8]) -> Result<Vec<String>, Box<dyn std::error::Error>> {
     fn of<Elf: FileHeader<Endian = Endianness>>(
         headers: &[Elf::ProgramHeader],
@@ -47,8 +47,8 @@ fn segments(data: &[u8]) -> Result<Vec<String>, Box<dyn std::error::Error>> {
                 segment.p_memsz(endian).into(),
                 segment.p_align(endian).into(),
             ];
-            // The headers of the file and of its segments, which a segment may hold, have offsets
-            // that changed.
+            // A segment can contain the file header and the program headers, in which offsets have
+            // changed.
             let body = segment
                 .data(endian, data)
                 .map(|body| body.get(0x400..).unwrap_or_default().to_vec());
@@ -80,8 +80,8 @@ fn segments(data: &[u8]) -> Result<Vec<String>, Box<dyn std::error::Error>> {
     })
 }
 
-/// Sections with their contents, and symbols; as another reader sees them. Tables of names are left
-/// out: who writes them orders them.
+/// Returns the sections with their contents, and the symbols, as the crate `object` reads them.
+/// Omits tables of names and symbols, because their order depends on the tool.
 fn contents(data: &[u8]) -> Result<Vec<String>, Box<dyn std::error::Error>> {
     let file = File::parse(data)?;
     let mut all = Vec::new();
@@ -114,7 +114,7 @@ fn contents(data: &[u8]) -> Result<Vec<String>, Box<dyn std::error::Error>> {
     Ok(all)
 }
 
-/// Images as the linkers make them: their names, in `folder`.
+/// Links images with the linkers for their targets. Returns their file names.
 fn images(folder: &Path) -> Result<Vec<String>, Box<dyn std::error::Error>> {
     let Some([clang]) = tools(["clang"]) else {
         return Ok(Vec::new());
@@ -183,8 +183,9 @@ fn it_is_what_llvm_objcopy_leaves() -> Outcome {
         let theirs = std::fs::read(folder.join("theirs"))?;
         assert_eq!(segments(&new)?, segments(&old)?, "{name}");
         let (mut ours, mut wanted) = (contents(&new)?, contents(&theirs)?);
-        // It drops symbols that name source files, too. And those that say for ARM that a section
-        // holds data: where they are for debug sections, these are only emptied here.
+        // llvm-objcopy also drops symbols that name source files. For ARM, it drops the symbols
+        // that mark the contents of debug sections as data. In such files, offld empties the debug
+        // sections but keeps their headers and these symbols.
         let emptied = name.starts_with("aarch64");
         let counts = |line: &String| {
             let is_debug = [".debug_", ".gdb_index", "$"]
@@ -210,7 +211,7 @@ fn it_is_what_llvm_objcopy_leaves() -> Outcome {
                 .join("\n")
         };
         assert_eq!(text(notes("ours")?), text(notes(&name)?), "{name}");
-        // Nothing is left to be stripped.
+        // A second run finds nothing to strip.
         assert_eq!(
             strip_debug(&new)?,
             [Part::Old(0..new.len() as u64)],
@@ -232,7 +233,7 @@ fn programs_run_as_before() -> Outcome {
         folder.join("m.c"),
         "int outer(int); int other(int x) { return x * 10; }\nint main(void) { return outer(2) != 23; }",
     )?;
-    // Debian 13 has gold in a package of its own.
+    // Debian 13 has gold in a separate package.
     let gold = which::which("ld.gold")
         .is_ok()
         .then_some(&["-fuse-ld=gold"][..]);
@@ -253,7 +254,7 @@ fn programs_run_as_before() -> Outcome {
     Ok(())
 }
 
-/// An object with debug information, relocations for it and a symbol of its section; for the
+/// An object with debug information, relocations for it, and a section symbol of it, for the
 /// machine with this number.
 fn object(machine: u16) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let mut writer = Writer::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
@@ -348,7 +349,8 @@ fn nvidias_numbers_stay_and_its_frames() -> Outcome {
         };
         assert!(body(&one).is_some() && body(&one) == body(&other), "{name}");
     }
-    // Of other machines frames go, and NVIDIA's names mean nothing; objects keep their headers.
+    // For other machines, `.debug_frame` is removed, and NVIDIA's names have no meaning. Objects
+    // keep the headers of removed sections.
     let x86 = parse(&stripped(&object(elf::EM_X86_64.0)?)?)?;
     let mut empty: Vec<&str> = x86
         .iter()
@@ -368,8 +370,8 @@ fn nvidias_numbers_stay_and_its_frames() -> Outcome {
     Ok(())
 }
 
-/// NVIDIA's sections of shared memory have a size and no bytes, under a type of their own:
-/// `.nv_debug.shared` of relocatable code.
+/// NVIDIA's shared memory sections have their own type and a size, but no bytes. An example is
+/// `.nv_debug.shared` in relocatable code.
 #[test]
 fn memory_that_is_set_aside_has_no_bytes() -> Outcome {
     let mut old = object(elf::EM_CUDA.0)?;
@@ -394,7 +396,7 @@ fn memory_that_is_set_aside_has_no_bytes() -> Outcome {
             .map(|section| section.size()),
         Some(0)
     );
-    // Of other machines such a section has bytes.
+    // For other machines, a section of this type has bytes.
     old[18..20].copy_from_slice(&elf::EM_X86_64.0.to_le_bytes());
     assert!(stripped(&old).is_err());
     Ok(())
@@ -402,7 +404,7 @@ fn memory_that_is_set_aside_has_no_bytes() -> Outcome {
 
 #[test]
 fn what_is_not_known_stays() -> Outcome {
-    // Behind the tables, where nothing says what it is.
+    // Bytes after the tables that no header describes.
     let mut old = object(elf::EM_CUDA.0)?;
     old.extend([0; 11]);
     old.extend(b"a signature");
@@ -428,7 +430,7 @@ fn what_is_not_known_stays() -> Outcome {
         file.section_by_name(".debug_line")
             .is_some_and(|section| section.size() > 0)
     );
-    // And so does the one that it reaches into, but no other.
+    // The debug section that overlaps it also stays, but no other one does.
     assert!(
         file.section_by_name(".debug_frame")
             .is_some_and(|section| section.size() > 0)

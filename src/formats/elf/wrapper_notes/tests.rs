@@ -1,4 +1,4 @@
-//! Notes in images of every class and byte order, read by someone else's reader.
+//! Tests of the notes in images of every class and byte order. The crate `object` reads them.
 
 use super::*;
 use crate::formats::compose::join;
@@ -16,7 +16,7 @@ fn image(architecture: Architecture, endian: Endianness) -> Vec<u8> {
     object.write().unwrap()
 }
 
-/// The notes by the book: type, owner, description.
+/// Reads notes as the ELF specification defines them: type, owner and description.
 fn notes(section: &[u8], endian: Endianness) -> Vec<(u32, Vec<u8>, Vec<u8>)> {
     let mut notes = Vec::new();
     let mut rest = section;
@@ -101,7 +101,7 @@ fn an_image_without_sections_gets_some() {
 fn a_broken_image_is_an_error() {
     let whole = image(Architecture::X86_64, Endianness::Little);
     for cut in 0..whole.len() {
-        // Only what comes after the table of sections may be missing.
+        // The section headers end the file, so every shorter file is damaged.
         assert!(add(&whole[..cut]).is_err(), "{cut}");
     }
     for at in 0..whole.len().min(64) {

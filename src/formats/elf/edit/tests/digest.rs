@@ -1,5 +1,5 @@
-//! An object as lines of text in which sections and symbols go by their names, so that renumbering
-//! does not show. Read with the crate `object`, which shares no code with the editor.
+//! Text representation of an object. Sections and symbols appear by name, so that renumbering does
+//! not change it. The crate `object` reads the object and shares no code with the editor.
 
 use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
@@ -8,7 +8,7 @@ use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationTarget, 
 const SHT_CREL: elf::SectionType = elf::SectionType(0x4000_0014);
 const SHT_LLVM_ADDRSIG: elf::SectionType = elf::SectionType(0x6fff_4c03);
 
-/// Sections in order, symbols in order, relocations in order, groups.
+/// Returns a line for each section, symbol, relocation and group, each kind in file order.
 pub(in crate::formats::elf) fn digest(data: &[u8]) -> Vec<String> {
     match data[4] {
         1 => lines::<FileHeader32<Endianness>>(data),
@@ -17,8 +17,8 @@ pub(in crate::formats::elf) fn digest(data: &[u8]) -> Vec<String> {
     .expect("an object that can be read")
 }
 
-/// A line of [`digest`] with the flag by which linkers keep a section, where it is that of an entry
-/// table with the tag `tag`.
+/// Returns a line of [`digest`], with the flag that makes linkers keep the section added if the
+/// line is that of an entry table with the tag `tag`.
 pub(in crate::formats::elf) fn retained(line: String, tag: &str) -> String {
     let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
     match &mut words[..] {
@@ -85,7 +85,7 @@ fn section_lines<Elf: FileHeader<Endian = Endianness>>(
     section: &Elf::SectionHeader,
 ) -> object::Result<Vec<String>> {
     let kind = section.sh_type(endian);
-    // LLVM's objcopy breaks the link and the contents of this one.
+    // LLVM's objcopy damages the link and the contents of this section.
     if kind == SHT_LLVM_ADDRSIG {
         return Ok(Vec::new());
     }

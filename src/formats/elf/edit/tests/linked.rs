@@ -1,4 +1,4 @@
-//! Edited objects against those of LLVM's objcopy, and in programs.
+//! Compares edited objects with those of LLVM's objcopy, and links them into programs.
 
 use super::digest::{digest, retained};
 use crate::formats::compose::join;
@@ -8,7 +8,8 @@ use std::path::Path;
 
 const TAG: &str = "c0ffee";
 
-/// Objects with an entry table each, from two compilers; `ld -r` of both by each linker.
+/// Compiles objects with an entry table each, with two compilers. Each linker joins a pair of them
+/// (`ld -r`). Returns the file names.
 fn objects(folder: &Path) -> Result<Option<Vec<String>>, Box<dyn std::error::Error>> {
     let Some([clang, cc, bfd, lld]) = tools(["clang", "cc", "ld.bfd", "ld.lld"]) else {
         return Ok(None);
@@ -83,7 +84,7 @@ fn the_same_as_llvm_objcopy_makes() -> Outcome {
         args.extend([input.clone(), "theirs.o".to_owned()]);
         let done = run(&objcopy, folder, &args);
         edit(folder, &input, TAG, "ours.o")?;
-        // LLVM's objcopy of some releases knows no CREL.
+        // LLVM's objcopy does not support CREL in some releases.
         if let Err(error) = done {
             assert!(input.contains("crel"), "{error}");
         } else {
@@ -91,9 +92,9 @@ fn the_same_as_llvm_objcopy_makes() -> Outcome {
                 digest(&std::fs::read(folder.join("ours.o"))?),
                 digest(&std::fs::read(folder.join("theirs.o"))?),
             ];
-            // It has no option for the flag that keeps the tables.
+            // llvm-objcopy has no option for the flag that makes linkers keep the tables.
             theirs = theirs.into_iter().map(|line| retained(line, TAG)).collect();
-            // It moves string and symbol tables to the end.
+            // llvm-objcopy moves string and symbol tables to the end.
             ours.sort();
             theirs.sort();
             assert_eq!(ours, theirs, "{input}");
@@ -110,7 +111,7 @@ fn the_same_as_llvm_objcopy_makes() -> Outcome {
     Ok(())
 }
 
-/// LLVM's objcopy gives these up, so they are held against the object as it was.
+/// LLVM's objcopy drops this list, so the edited list is compared with that of the original object.
 #[test]
 fn symbols_whose_address_matters_are_the_same_ones() -> Outcome {
     let folder = tempfile::tempdir()?;
@@ -148,7 +149,7 @@ fn symbols_whose_address_matters_are_the_same_ones() -> Outcome {
     Ok(())
 }
 
-/// Each part sees its own entries alone, and common code once.
+/// Each part sees only its own entries, and common code exists once.
 #[test]
 fn parts_with_tables_of_their_own_make_a_program() -> Outcome {
     let folder = tempfile::tempdir()?;

@@ -1,7 +1,7 @@
-//! The loaded segments of the new file. Old segments become shorter, or are split where bytes are
-//! removed from the file. Contents that do not fit into their old place, and added sections, are
-//! appended behind everything that is loaded: in the last segment if that has the same rights, else
-//! in a new segment for each set of rights.
+//! Loaded segments of the new file. Old segments become shorter, or are split where bytes are
+//! removed from the file. Contents that do not fit into their old range, and added sections, are
+//! appended after everything that is loaded: to the last segment if it has the same permissions,
+//! otherwise in a new segment for each set of permissions.
 
 use std::ops::Range;
 
@@ -16,27 +16,27 @@ use crate::formats::compose::Part;
 use crate::formats::elf::file::PatchedBytes;
 use crate::formats::elf::raw::{ProgramHeader, SectionHeader};
 
-/// The most zeros written to the file to make one segment of two.
+/// The most zeros that are written to the file to join two segments.
 const LARGEST_GAP: u64 = 1 << 18;
 
 /// A loaded segment of the new file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
-    /// The old segment that had its last byte. `None` for a new segment.
+    /// The old segment that contained its last byte. `None` for a new segment.
     segment: Option<usize>,
     offset: Offset,
-    /// The addresses of its first byte, of the end of its bytes in the file, and of the end of its
-    /// memory.
+    /// Address of its first byte; the ends of its bytes in the file and of its memory, as
+    /// addresses.
     pub start: u64,
     pub file_end: u64,
     pub end: u64,
     pub flags: elf::ProgramFlags,
     pub align: u64,
-    /// The distance from the address in memory to the physical one, modulo 2^64.
+    /// Distance from the address in memory to the physical address, modulo 2^64.
     pub to_physical: u64,
 }
 
-/// An offset of the old or the new file.
+/// Offset in the old or the new file.
 #[derive(Debug, Clone, Copy)]
 enum Offset {
     Old(u64),
@@ -57,7 +57,7 @@ impl Load {
         }
     }
 
-    /// The offset in the new file.
+    /// Returns the offset in the new file.
     pub(super) fn offset(&self, edits: &Edits) -> u64 {
         match self.offset {
             Offset::Old(old) => edits.before(old),
@@ -79,29 +79,29 @@ impl Load {
     }
 }
 
-/// The requirements besides the changes.
+/// Requirements in addition to the changes.
 pub(super) struct Wanted<'a> {
-    /// Sections that the file did not have.
+    /// Sections to add to the file.
     pub added: &'a [Added],
-    /// Where blocks of the header space move.
+    /// The section after which blocks of the header space move.
     pub donor: Option<&'a Donor>,
-    /// The number of pairs of segments that may become one.
+    /// Maximum number of pairs of segments to join.
     pub joined: usize,
 }
 
-/// The locations of everything that is loaded.
+/// Locations of all loaded contents.
 #[derive(Default)]
 pub(super) struct Arranged {
     pub loads: Vec<Load>,
     pub edits: Edits,
-    /// For each change, the location of the contents if they are appended.
+    /// Location of the contents of each change, if they are appended.
     pub appended: Vec<Option<Location>>,
-    /// The locations of the added sections.
+    /// Locations of the added sections.
     pub added: Vec<Location>,
 }
 
 impl Arranged {
-    /// The location of the contents of change `number` at their old address.
+    /// Returns the location of the contents of change `number` at their old address.
     pub(super) fn location_in_place(&self, number: usize, change: &Change) -> Location {
         let offset = self.edits.start_of(number).unwrap_or(change.old.start);
         Location {
@@ -110,7 +110,8 @@ impl Arranged {
         }
     }
 
-    /// The offset in the new file of the byte at this address, if it is in the file.
+    /// Returns the offset in the new file of the byte at address `addr`. `None` if it is not in the
+    /// file.
     pub(super) fn offset_of(&self, addr: u64) -> Option<u64> {
         let load = self
             .loads
@@ -120,7 +121,7 @@ impl Arranged {
     }
 }
 
-/// Arranges the loaded segments and the changes outside of them.
+/// Arranges the loaded segments, and the changes outside of them.
 pub(super) fn arrange(
     linked: &Linked<'_>,
     changes: &[Change],
@@ -159,14 +160,15 @@ struct Arranging<'a> {
 }
 
 impl Arranging<'_> {
-    /// The number of bytes that are needed at the old place of change `number`.
+    /// Returns the number of bytes that are needed in the old range of change `number`.
     fn kept(&self, number: usize, change: &Change) -> u64 {
         self.relocated_to(number, false)
             .last()
             .map_or(change.stays(), Relocated::end)
     }
 
-    /// The blocks that move behind the appended or the old contents of change `number`.
+    /// Returns the blocks that move after the contents of change `number`: the appended contents or
+    /// those in the old range.
     fn relocated_to(&self, number: usize, is_appended: bool) -> &[Relocated] {
         let donor = self
             .donor
@@ -174,7 +176,7 @@ impl Arranging<'_> {
         donor.map_or(&[], |donor| &donor.blocks)
     }
 
-    /// Replaces the old bytes of a section up to `end` by the bytes that are needed, and zeros up to
+    /// Replaces the old bytes of a section up to `end` by the needed bytes, with zeros up to
     /// `size`.
     fn put(
         &mut self,
@@ -202,8 +204,8 @@ impl Arranging<'_> {
             .replace(change.old.start..end, parts, size, Some(number))
     }
 
-    /// Replaces the old bytes of a section by the bytes that are needed, as short as the alignment of
-    /// the bytes behind permits.
+    /// Replaces the old bytes of a section by the needed bytes. The new size is the smallest that
+    /// the alignment of the following bytes permits.
     fn put_short(&mut self, number: usize, change: &Change) -> Result<(), Malformed> {
         let size = shortest(
             self.kept(number, change),
@@ -231,7 +233,7 @@ impl Arranging<'_> {
             let end = start + change.old_size();
             let is_last = end == load.file_end;
             if is_last && load.end == load.file_end {
-                // A section without contents should still be in a segment.
+                // Leave some bytes so that a section without contents is still in a segment.
                 let kept = if start == load.start && !change.is_appended {
                     kept.max(FILLER)
                 } else {
@@ -251,7 +253,7 @@ impl Arranging<'_> {
                     change.old.start,
                 ));
             }
-            // Memory that follows needs a segment with bytes.
+            // If memory follows, its segment needs at least some bytes in the file.
             let rest = if is_last {
                 (change.old_size() - kept).min(FILLER)
             } else {
@@ -304,7 +306,7 @@ impl Arranging<'_> {
         Ok(())
     }
 
-    /// The size of the padding between a section and the next one of the same segment.
+    /// Returns the size of the padding between a section and the next one of the same segment.
     fn padding_behind(&self, change: &Change, load: &ProgramHeader) -> u64 {
         let end = change.old.end;
         let next = self.linked.next_section(end, change.section);
@@ -315,7 +317,7 @@ impl Arranging<'_> {
             .map_or(0, |(gap, _)| gap)
     }
 
-    /// Joins two neighbouring segments with the same rights, with zeros between them in the file.
+    /// Joins two adjacent segments with the same permissions, with zeros between them in the file.
     fn join(&mut self) -> Result<(), Malformed> {
         let pairs = self.done.loads.windows(2).enumerate();
         let found = pairs.filter_map(|(at, pair)| match pair {
@@ -336,7 +338,7 @@ impl Arranging<'_> {
         Ok(())
     }
 
-    /// The bytes of the old file between two segments that can be joined, and their new size.
+    /// Returns the range of the old file between two segments that can be joined, and its new size.
     fn gap(&self, one: &Load, other: &Load) -> Option<(Range<u64>, u64)> {
         let (Offset::Old(_), Offset::Old(start), Some(segment)) =
             (one.offset, other.offset, one.segment)
@@ -344,7 +346,7 @@ impl Arranging<'_> {
             return None;
         };
         let old = self.linked.segments.get(segment)?;
-        // Two parts of one segment have been split for a reason.
+        // Parts of one segment were split on purpose and stay apart.
         if one.flags != other.flags
             || one.segment == other.segment
             || one.file_end != old.vaddr + old.filesz
@@ -373,16 +375,16 @@ impl Arranging<'_> {
 /// Contents to append.
 #[derive(Clone, Copy)]
 enum Appended {
-    /// Those of the change with this number.
+    /// The contents of the change with this number.
     Change(usize),
-    /// Those of the added section with this number.
+    /// The contents of the added section with this number.
     Added(usize),
 }
 
 #[derive(Clone, Copy)]
 struct Item {
     which: Appended,
-    /// The index in the caller's list of contents.
+    /// Index in the caller's list of contents.
     place: usize,
     size: u64,
     align: u64,
@@ -406,9 +408,9 @@ impl Arranging<'_> {
         Ok(())
     }
 
-    /// The contents to append, in order. Those that may grow in place later are last. If sections are
-    /// added, everything but code is in their writable segment, because there is seldom room for the
-    /// headers of two segments.
+    /// Returns the contents to append, in order. Contents that can grow in place later are last. If
+    /// sections are added, all contents except code are in their writable segment, because there is
+    /// seldom room for the headers of two segments.
     fn items(&self) -> Vec<Item> {
         let with_added = |flags: elf::ProgramFlags| {
             let is_data = !self.added.is_empty() && !flags.contains(elf::PF_X);
@@ -464,7 +466,7 @@ impl Arranging<'_> {
         });
         let top = last.map_or(0, |last| last.end);
         let (mut parts, mut cursor) = (Vec::new(), at);
-        // The distance from an offset to its address.
+        // Distance from an offset to its address.
         let distance = match extended {
             Some(last) => last.start.wrapping_sub(last.offset(&self.done.edits)),
             None => {
@@ -525,7 +527,7 @@ impl Arranging<'_> {
         self.done.edits.replace(end..end, parts, size, None)
     }
 
-    /// Adds the blocks that move behind these contents. Returns the size of both.
+    /// Adds the blocks that move after these contents. Returns the size of both.
     fn put_relocated(&self, item: &Item, parts: &mut Vec<Part>) -> u64 {
         let mut size = item.size;
         if let Appended::Change(number) = item.which {
@@ -540,7 +542,8 @@ impl Arranging<'_> {
         size
     }
 
-    /// Whether the segment's bytes are the last that are loaded, and no memory follows them.
+    /// Whether the segment's bytes are the last loaded bytes of the file, and no memory follows
+    /// them.
     fn is_at_end(&self, load: &Load, end: u64) -> bool {
         let old = load
             .segment
@@ -550,7 +553,7 @@ impl Arranging<'_> {
     }
 }
 
-/// Whether a section with code is in this segment.
+/// Whether this segment contains a section with code.
 fn has_code(linked: &Linked<'_>, load: &Load) -> bool {
     let mut sections = linked.object.headers();
     let is_code = elf::SHF_ALLOC | elf::SHF_EXECINSTR;
@@ -559,7 +562,7 @@ fn has_code(linked: &Linked<'_>, load: &Load) -> bool {
     })
 }
 
-/// The smallest size of at least `kept` that differs from `old` by a multiple of `unit`.
+/// Returns the smallest size of at least `kept` that differs from `old` by a multiple of `unit`.
 fn shortest(kept: u64, old: u64, unit: u64) -> u64 {
     match kept.checked_sub(old) {
         None => kept + (old - kept) % unit,
@@ -570,7 +573,8 @@ fn shortest(kept: u64, old: u64, unit: u64) -> u64 {
     }
 }
 
-/// The alignment of appended contents: at least that of the blocks that move behind them.
+/// Returns the alignment of appended contents, which is at least that of blocks that move after
+/// them.
 fn align(header: &SectionHeader) -> u64 {
     if header.align.is_power_of_two() {
         header.align.max(LARGEST_ALIGN)
@@ -579,7 +583,7 @@ fn align(header: &SectionHeader) -> u64 {
     }
 }
 
-/// The rights of a segment for this section.
+/// Returns the permissions of a segment for this section.
 fn flags(header: &SectionHeader) -> elf::ProgramFlags {
     let mut flags = elf::PF_R;
     if header.flags.contains(elf::SHF_WRITE) {
@@ -595,18 +599,18 @@ fn flags(header: &SectionHeader) -> elf::ProgramFlags {
 struct Edit {
     range: Range<u64>,
     parts: Vec<Part>,
-    /// The size of the parts.
+    /// Size of the parts in bytes.
     size: u64,
-    /// The number of the change that it makes, if any.
+    /// Number of the change that this edit implements, if any.
     change: Option<usize>,
 }
 
-/// All edits, in the order of the file. They do not overlap.
+/// All edits in file order. They do not overlap.
 #[derive(Default)]
 pub(super) struct Edits(Vec<Edit>);
 
 impl Edits {
-    /// Replaces `range` by `parts`, `size` bytes in all. Bytes that are inserted at the same place
+    /// Replaces `range` by `parts`, which have `size` bytes in total. Insertions at the same offset
     /// keep the order of the calls.
     pub(super) fn replace(
         &mut self,
@@ -640,12 +644,12 @@ impl Edits {
         Ok(())
     }
 
-    /// The new offset of the byte at `old`, in front of bytes that were inserted there.
+    /// Returns the new offset of the byte at `old`, before any bytes inserted there.
     pub(super) fn before(&self, old: u64) -> u64 {
         self.locate(old, false)
     }
 
-    /// The new offset of the byte at `old`, behind bytes that were inserted there.
+    /// Returns the new offset of the byte at `old`, after any bytes inserted there.
     pub(super) fn after(&self, old: u64) -> u64 {
         self.locate(old, true)
     }
@@ -666,7 +670,7 @@ impl Edits {
         to.saturating_add(old - from)
     }
 
-    /// The new offset of the edit that makes this change.
+    /// Returns the new offset of the edit for this change.
     pub(super) fn start_of(&self, change: usize) -> Option<u64> {
         let (mut from, mut to) = (0, 0u64);
         for edit in &self.0 {
@@ -680,7 +684,7 @@ impl Edits {
         None
     }
 
-    /// Reads the bytes that move, before their old place is overwritten.
+    /// Copies the bytes that move, before their old range is overwritten.
     pub(super) fn read_moved(&mut self, bytes: &PatchedBytes<'_>) -> Result<(), Malformed> {
         for part in self.0.iter_mut().flat_map(|edit| &mut edit.parts) {
             if let Part::Old(range) = part {
@@ -690,7 +694,7 @@ impl Edits {
         Ok(())
     }
 
-    /// The parts of the new file. The old one has `size` bytes.
+    /// Returns the parts of the new file. `size` is the size of the old one.
     pub(super) fn apply(self, bytes: &PatchedBytes<'_>, size: u64) -> Vec<Part> {
         let mut parts = Vec::new();
         let mut at = 0;

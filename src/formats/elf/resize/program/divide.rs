@@ -1,5 +1,5 @@
-//! Divides sections of a program: ranges of them become sections of their own, so that they can get
-//! new contents. Only the section names and the section headers move.
+//! Divides sections of a program: ranges of them become separate sections that can get new
+//! contents. Only the section names and the section headers move.
 
 use std::ops::Range;
 
@@ -12,23 +12,23 @@ use crate::formats::elf::file::{Object, PatchedBytes};
 use crate::formats::elf::raw::{Record, SectionHeader, Symbol, section_of_symbol};
 use crate::formats::overlap;
 
-/// The alignment of the section headers.
+/// Alignment of the section headers.
 const TABLE_ALIGN: u64 = 8;
 
-/// A section, or a part of one, of the new file.
+/// A section of the new file: an old section, or a part of one.
 struct Piece {
-    /// The old index of the section.
+    /// Old index of the section.
     old: usize,
     header: SectionHeader,
 }
 
-/// The parts, in order, of the program or shared library `data` in which each of `ranges` of the
-/// file is a section called `name`. They must be in order and apart from each other, each with
-/// bytes of one loaded section.
+/// Returns the parts, in order, of the program or shared library `data`, in which each of the file
+/// ranges `ranges` is a section with the name `name`. The ranges must be in order and must not
+/// overlap, and each must be within one loaded section.
 ///
 /// # Errors
-/// The file is damaged or an object; a range is of no such section; the names of sections are
-/// loaded.
+/// The file is damaged or a relocatable object, a range is not within one loaded section, or the
+/// section names are loaded.
 pub(crate) fn divide(
     data: &[u8],
     ranges: &[Range<u64>],
@@ -91,12 +91,12 @@ pub(crate) fn divide(
     Ok(parts)
 }
 
-/// The number of the first part of the section that was `old`.
+/// Returns the new index of the first part of the section with the index `old`.
 fn first_of(pieces: &[Piece], old: u32) -> usize {
     pieces.partition_point(|piece| piece.old < old as usize)
 }
 
-/// The sections of the new file, in order.
+/// Returns the sections of the new file, in order.
 fn pieces(object: &Object<'_>, ranges: &[Range<u64>], name: u32) -> Result<Vec<Piece>, Malformed> {
     let mut all = Vec::new();
     let mut found = 0;
@@ -194,7 +194,7 @@ fn symbols(
             );
             let is_in =
                 |piece: &Piece| symbol.value.wrapping_sub(piece.header.addr) < piece.header.size;
-            // A symbol at the end of the section belongs to its last part.
+            // A symbol at the end of the section belongs to the section's last part.
             let new = pieces
                 .get(from..to)
                 .and_then(|parts| parts.iter().position(is_in))

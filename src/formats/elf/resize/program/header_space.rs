@@ -1,13 +1,15 @@
-//! Space for more program headers. They stay at their offset and grow there, because other tools
-//! write them back to where linkers put them. Blocks behind them move if only program headers and
-//! section headers refer to them: the interpreter's name and notes. If that does not suffice, tables
-//! of the loader move, too; one entry of the dynamic section refers to each.
+//! Space for more program headers. The program headers stay at their offset and grow there, because
+//! other tools write them back to the offset that linkers use. Blocks after them move if only
+//! program headers and section headers refer to the blocks: the interpreter's name and notes. If
+//! that does not suffice, tables of the loader move as well; one entry of the dynamic section
+//! refers to each.
 //!
-//! Almost nothing can move in a static program at fixed addresses. `with_front_page` makes space
-//! there: everything stays at its address and moves back in the file by a page. The file header and
-//! the program headers are in that page, with which the first segment now begins, below its old
-//! address. Programs with a dynamic section do not get such a page: their tables can move, and they
-//! crash if patchelf edits them after that.
+//! In a static program at fixed addresses, almost no blocks can move. For such programs,
+//! `with_front_page` makes space: all contents keep their addresses, and their file offsets grow by
+//! one page. This page contains the file header and the program headers. The first segment now
+//! starts with it, below the segment's old address. Programs with a dynamic section do not get such
+//! a page: their tables can move, and the programs crash if patchelf edits them after a page was
+//! added.
 
 use std::ops::Range;
 
@@ -22,29 +24,30 @@ use crate::formats::elf::file::Object;
 use crate::formats::elf::raw::{ProgramHeader, Record, SectionHeader};
 use crate::formats::{overlap, range};
 
-/// The largest alignment of blocks.
+/// Largest alignment of blocks, in bytes.
 pub(super) const LARGEST_ALIGN: u64 = 64;
-/// The largest block that moves.
+/// Size of the largest block that moves, in bytes.
 const LARGEST_BLOCK: u64 = 1 << 22;
-/// The most blocks behind the program headers to choose from.
+/// The most blocks after the program headers for which all combinations are tried.
 const MOST_BLOCKS: usize = 8;
 
 /// Bytes that can move together, with their segments and sections.
 #[derive(Debug)]
 pub(super) struct Block {
     pub old: Range<u64>,
-    /// The address of its first byte.
+    /// Address of the first byte.
     pub addr: u64,
     pub align: u64,
     pub segments: Vec<usize>,
     pub sections: Vec<usize>,
-    /// The offset of the dynamic section's value that is the address, if there is one.
+    /// File offset of the dynamic section's value with this address, if there is one.
     pub entry: Option<u64>,
-    /// Whether the build ID is in it. Other tools look for that in the first page in memory.
+    /// Whether the block contains the build ID, which other tools expect in the first page in
+    /// memory.
     has_build_id: bool,
 }
 
-/// All blocks of the file, those of the loader's tables only `with_tables`.
+/// Returns all blocks of the file. Includes those with tables of the loader only if `with_tables`.
 pub(super) fn blocks(linked: &Linked<'_>, with_tables: bool) -> Vec<Block> {
     let movable = |kind| matches!(kind, elf::PT_INTERP | elf::PT_NOTE | elf::PT_GNU_PROPERTY);
     let mut found: Vec<Block> = Vec::new();
@@ -85,7 +88,7 @@ pub(super) fn blocks(linked: &Linked<'_>, with_tables: bool) -> Vec<Block> {
     found
 }
 
-/// The tables of the loader that only the dynamic section refers to.
+/// Returns the loader's tables to which only the dynamic section refers.
 fn loader_tables(linked: &Linked<'_>) -> impl Iterator<Item = Block> {
     let sections = linked.object.headers();
     sections.filter(has_bytes).filter_map(|header| {
@@ -110,7 +113,7 @@ fn loader_tables(linked: &Linked<'_>) -> impl Iterator<Item = Block> {
     })
 }
 
-/// The tag of the dynamic section's entry for a section of this type.
+/// Returns the tag of the dynamic section's entry for a section of this type.
 fn tag_of_table(kind: elf::SectionType) -> Option<elf::DynamicTag> {
     Some(match kind {
         elf::SHT_GNU_HASH => elf::DT_GNU_HASH,
@@ -122,7 +125,8 @@ fn tag_of_table(kind: elf::SectionType) -> Option<elf::DynamicTag> {
     })
 }
 
-/// Fills in the sections of a block. Returns whether it consists of whole sections of its kind.
+/// Collects the sections of a block. Returns whether the block consists of whole sections that may
+/// move.
 fn is_whole(linked: &Linked<'_>, block: &mut Block) -> bool {
     let size = block.old.end - block.old.start;
     let load = linked.loads().find(|(_, load)| {
@@ -160,27 +164,28 @@ fn is_whole(linked: &Linked<'_>, block: &mut Block) -> bool {
     is_alone
 }
 
-/// The bytes from the program headers to the first byte that cannot move.
+/// The space from the program headers to the first byte that cannot move.
 #[derive(Debug, Default)]
 pub(super) struct HeaderSpace {
-    /// The blocks that stay behind the program headers.
+    /// Blocks that stay after the program headers.
     pub stay: Vec<Staying>,
-    /// The indices of the blocks that must move elsewhere.
+    /// Indices of the blocks that must move elsewhere.
     pub leave: Vec<usize>,
-    /// The offset of the first byte that cannot move.
+    /// Offset of the first byte that cannot move.
     pub fixed: u64,
 }
 
-/// A block that stays behind the program headers.
+/// A block that stays after the program headers.
 #[derive(Debug)]
 pub(super) struct Staying {
-    /// The index of the block.
+    /// Index of the block.
     pub block: usize,
-    /// Its new offset.
+    /// New offset of the block.
     pub offset: u64,
 }
 
-/// The blocks that move for `count` program headers. `None` if other bytes are in the way.
+/// Selects the blocks that move to make space for `count` program headers. `None` if other bytes
+/// are in the way.
 pub(super) fn header_space(
     linked: &Linked<'_>,
     blocks: &[Block],
@@ -242,7 +247,7 @@ pub(super) fn header_space(
         .map(|(_, space)| space)
 }
 
-/// The first byte behind the program headers that cannot move.
+/// Returns the offset of the first byte after the program headers that cannot move.
 fn first_fixed(
     linked: &Linked<'_>,
     blocks: &[Block],
@@ -279,14 +284,15 @@ fn first_fixed(
     load.map_or(first, |(_, load)| first.min(load.offset + load.filesz))
 }
 
-/// The largest alignment of a segment, because the page in front is that large.
+/// Largest segment alignment for which a page is added, in bytes. The page is as large as the
+/// largest alignment of the file's segments.
 const LARGEST_PAGE: u64 = 1 << 16;
 /// Processes have no memory below this address (`vm.mmap_min_addr`).
 const LOWEST_ADDRESS: u64 = 1 << 16;
 
-/// The parts of the program `data` with one more page in front, and the size of that page. `None` if
-/// the file is not a static program at fixed addresses, or if its first segment begins too low or is
-/// not the start of the file.
+/// Returns the parts of the program `data` with one more page at the start, and the size of that
+/// page. `None` if the file is not a static program at fixed addresses, or if its first segment has
+/// too low an address or does not start the file.
 ///
 /// # Errors
 /// The file is damaged.
@@ -362,7 +368,8 @@ pub(crate) fn with_front_page(data: &[u8]) -> Result<Option<(u64, Vec<Part>)>, M
     front.resize(page as usize, 0);
     let table_end =
         at.saturating_add(count.saturating_mul(SectionHeader::size(object.class) as u64));
-    // Code that reads the headers at their old address finds the old ones, which are still true.
+    // Code that reads the headers at their old address still gets the old ones, which remain
+    // correct.
     let mut parts = vec![
         Part::Bytes(front),
         Part::Old(0..at),

@@ -1,6 +1,6 @@
-//! Sections that the file did not have. An array of pointers is appended behind everything that is
-//! loaded. In a position-independent file, each pointer needs a relocation, so the relocation table
-//! grows and moves there, too. An empty section in front of another one keeps tools from moving the
+//! Sections added to a file. An array of pointers is appended after everything that is loaded. In a
+//! position-independent file, each pointer needs a relocation, so the relocation table grows and
+//! moves there as well. An empty section before another one prevents other tools from moving the
 //! latter.
 
 use std::collections::BTreeMap;
@@ -14,49 +14,49 @@ use crate::formats::elf::file::PatchedBytes;
 use crate::formats::elf::raw::SectionHeader;
 use crate::formats::elf::resize::{NewContents, Sizes};
 
-/// The name of the section of the array.
+/// Name of the section with the array.
 const NAME: &[u8] = b".data.rel.pointers";
 const NAME_OF_RELOCATIONS: &[u8] = b".rela.dyn";
-/// The name of an empty section in front of one that must not move.
+/// Name of an empty section before one that must not move.
 const NAME_OF_GUARD: &[u8] = b".fixed.start";
-/// From this size on, in bytes, the old place of the relocation table is removed from the file, if a
+/// Size in bytes from which the old range of the relocation table is removed from the file, if a
 /// segment can be split there.
 const LARGE: u64 = 1 << 16;
 
-/// A section that the file did not have.
+/// A section to add to the file.
 #[derive(Debug)]
 pub(super) struct Added {
     /// Its header, without address and offset.
     pub header: SectionHeader,
-    /// The index of its contents.
+    /// Index of its contents.
     pub place: usize,
 }
 
-/// The changes for an array of pointers, and for sections that must not move.
+/// Changes for an array of pointers, and for sections that must not move.
 pub(super) struct Pointers {
-    /// The sections that get new contents: the caller's, and those that change for the array. The
-    /// indices of the latter's contents follow the caller's.
+    /// Sections with new contents: those of the caller, and those that change for the array. The
+    /// contents of the latter have indices after the caller's.
     pub sizes: Sizes,
     pub added: Vec<Added>,
-    /// The headers of empty sections, each with the index of the section behind it.
+    /// Headers of empty sections, each with the index of the section after it.
     pub guards: Vec<(usize, SectionHeader)>,
-    /// The number of the caller's contents.
+    /// Number of the caller's contents.
     places: usize,
-    /// The names to append to the section names.
+    /// Names to append to the section names.
     names: Vec<u8>,
     relocations: Option<Relocations>,
 }
 
 /// The relocation table that grows.
 struct Relocations {
-    /// The type of a relocation that adds the load address.
+    /// Type of a relocation that adds the load address.
     relative: u64,
-    /// The section, or `None` if the file has none.
+    /// Index of the section. `None` if the file has no relocation table.
     section: Option<usize>,
 }
 
 impl Pointers {
-    /// The changes for `count` pointers.
+    /// Returns the changes for `count` pointers.
     pub(super) fn of(linked: &Linked<'_>, sizes: &Sizes, count: usize) -> Result<Self, Malformed> {
         let places = sizes.by_index.len();
         let (added, guards, names) = (Vec::new(), Vec::new(), Vec::new());
@@ -90,9 +90,10 @@ impl Pointers {
         Ok(all)
     }
 
-    /// Adds an empty section in front of a section with new contents that other tools would move. They
-    /// move no section from the first one on that is neither a note nor a table of the loader by its
-    /// type, and images have a type of their own.
+    /// Adds an empty section before a section with new contents if other tools would move that
+    /// section. Those tools move sections only up to the first one of type `SHT_PROGBITS`, not
+    /// counting the interpreter's name. Notes, loader tables and image sections have other types
+    /// and do not stop them.
     fn add_guards(&mut self, linked: &Linked<'_>, sizes: &Sizes) -> Result<(), Malformed> {
         let object = linked.object;
         let can_be_named = sizes.of_section(object.names).is_none()
@@ -231,7 +232,7 @@ impl Pointers {
         }
     }
 
-    /// The offset of a section's name in the section names, to which it is added if necessary.
+    /// Returns the offset of a section's name in the section names. Adds the name if it is missing.
     fn name(&mut self, linked: &Linked<'_>, name: &[u8]) -> Result<u32, Malformed> {
         let names = linked
             .object
@@ -247,8 +248,8 @@ impl Pointers {
         u32::try_from(at).map_err(|_| Malformed::new("section names are too long", 0))
     }
 
-    /// Decides whether the old place of the relocation table stays in the file. With `keeps_gap` it
-    /// always does, so that no segment is split.
+    /// Decides whether the old range of the relocation table stays in the file. With `keeps_gap`,
+    /// it always stays, so that no segment is split.
     pub(super) fn mark(&self, changes: &mut [Change], keeps_gap: bool) {
         let place = self.place_of_relocations();
         for change in changes
@@ -259,7 +260,7 @@ impl Pointers {
         }
     }
 
-    /// The address of the array.
+    /// Returns the address of the array.
     pub(super) fn address(layout: &Layout) -> u64 {
         layout
             .arranged
@@ -268,8 +269,8 @@ impl Pointers {
             .map_or(0, |location| location.addr)
     }
 
-    /// Writes the entries of the dynamic section. Returns the contents that change for the array of
-    /// `pointers`, by their indices.
+    /// Updates the entries of the dynamic section. Returns the contents that change for the array
+    /// of `pointers`, by their indices.
     pub(super) fn contents(
         &self,
         linked: &Linked<'_>,
@@ -316,7 +317,7 @@ impl Pointers {
         Ok(contents)
     }
 
-    /// Adds `count` relocations to the entries of the dynamic section.
+    /// Adds `count` relocations to the table's entries in the dynamic section.
     fn write_dynamic(
         &self,
         linked: &Linked<'_>,
@@ -369,7 +370,7 @@ impl Pointers {
     }
 }
 
-/// The `parts`, with `contents` inserted by their indices.
+/// Returns the `parts` with `contents` inserted by their indices.
 pub(super) fn filled(parts: Vec<Part>, mut contents: BTreeMap<usize, Vec<Part>>) -> Vec<Part> {
     let filled = parts.into_iter().flat_map(|part| match part {
         Part::New(place) => contents.remove(&place).unwrap_or_else(|| vec![part]),
@@ -378,7 +379,7 @@ pub(super) fn filled(parts: Vec<Part>, mut contents: BTreeMap<usize, Vec<Part>>)
     filled.collect()
 }
 
-/// The type of a relocation that adds the load address (source: the psABI documents).
+/// Returns the type of a relocation that adds the load address (source: the psABI documents).
 fn relative(linked: &Linked<'_>) -> Result<u64, Malformed> {
     let kind = match linked.object.head.machine {
         elf::EM_X86_64 => elf::R_X86_64_RELATIVE,
@@ -397,7 +398,8 @@ fn relative(linked: &Linked<'_>) -> Result<u64, Malformed> {
     Ok(kind.0.into())
 }
 
-/// The relocation table of the dynamic section. `None` if there is none, but room for its entries.
+/// Returns the relocation table of the dynamic section. `None` if there is no table, but room for
+/// its entries.
 fn table_of_relocations(linked: &Linked<'_>, size: u64) -> Result<Option<usize>, Malformed> {
     let fault = |what| Malformed::new(what, linked.object.head.shoff);
     if entry(linked, elf::DT_REL).is_some() {
@@ -406,7 +408,7 @@ fn table_of_relocations(linked: &Linked<'_>, size: u64) -> Result<Option<usize>,
         ));
     }
     let Some(table) = entry(linked, elf::DT_RELA) else {
-        // One entry must stay: it ends the list.
+        // One unused entry must stay, because it ends the list.
         let has_room = spare(linked).nth(3).is_some();
         return if has_room {
             Ok(None)
@@ -428,7 +430,7 @@ fn table_of_relocations(linked: &Linked<'_>, size: u64) -> Result<Option<usize>,
     ))
 }
 
-/// The entry of the dynamic section with this tag.
+/// Returns the entry of the dynamic section with this tag.
 fn entry(linked: &Linked<'_>, tag: elf::DynamicTag) -> Option<Dynamic> {
     linked
         .dynamic()
@@ -436,7 +438,7 @@ fn entry(linked: &Linked<'_>, tag: elf::DynamicTag) -> Option<Dynamic> {
         .find(|entry| entry.tag == tag)
 }
 
-/// The unused entries of the dynamic section, with the one that ends the list.
+/// Returns the unused entries of the dynamic section, including the one that ends the list.
 fn spare<'a>(linked: &'a Linked<'_>) -> impl Iterator<Item = Dynamic> + 'a {
     linked
         .dynamic()

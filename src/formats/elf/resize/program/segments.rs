@@ -1,4 +1,4 @@
-//! The segments of a linked file.
+//! Segments and dynamic section of a program or shared library.
 
 use object::elf;
 
@@ -8,20 +8,20 @@ use crate::formats::elf::file::Object;
 use crate::formats::elf::raw::{ProgramHeader, Record, SectionHeader};
 use crate::formats::{overlap, range};
 
-/// The smallest page of any system, in bytes.
+/// The smallest page size of any system, in bytes.
 pub(super) const PAGE: u64 = 4096;
-/// The largest alignment of contents that move. The padding in front of them adds to the size of the
-/// file.
+/// Largest alignment of contents that move, in bytes. The padding before them adds to the file
+/// size.
 const LARGEST_ALIGN: u64 = 1 << 24;
-/// The least alignment of bytes that are not loaded.
+/// Minimum alignment of bytes that are not loaded.
 const UNLOADED_ALIGN: u64 = 16;
 
-/// A place in the new file.
+/// A location in the new file.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Location {
-    /// The address in memory.
+    /// Address in memory.
     pub addr: u64,
-    /// The offset in the file.
+    /// Offset in the file.
     pub offset: u64,
 }
 
@@ -30,20 +30,20 @@ pub(super) struct Location {
 pub(super) struct Dynamic {
     pub tag: elf::DynamicTag,
     pub value: u64,
-    /// The offset of the value in the file.
+    /// Offset of the value in the file.
     pub value_at: u64,
 }
 
-/// A linked file.
+/// A program or shared library.
 pub(super) struct Linked<'a> {
     pub object: &'a Object<'a>,
-    /// All program headers. The loaded segments ascend and do not overlap in memory, and their bytes
-    /// are in the file.
+    /// All program headers. The loaded segments are in address order and do not overlap in memory,
+    /// and their bytes are within the file.
     pub segments: Vec<ProgramHeader>,
 }
 
 impl<'a> Linked<'a> {
-    /// Reads the program headers of the file `data`.
+    /// Reads and checks the program headers of the file `data`.
     pub(super) fn read(object: &'a Object<'a>, data: &[u8]) -> Result<Self, Malformed> {
         let head = &object.head;
         if !matches!(head.kind, elf::ET_EXEC | elf::ET_DYN) {
@@ -97,7 +97,7 @@ impl<'a> Linked<'a> {
         Ok(())
     }
 
-    /// The loaded segments, with their indices.
+    /// Returns the loaded segments with their indices.
     pub(super) fn loads(&self) -> impl Iterator<Item = (usize, &ProgramHeader)> {
         self.segments
             .iter()
@@ -105,15 +105,15 @@ impl<'a> Linked<'a> {
             .filter(|(_, segment)| segment.kind == elf::PT_LOAD)
     }
 
-    /// The loaded segment with the bytes of this section, at the offset and address of its header. An
-    /// empty section may be at the end of its segment.
+    /// Returns the loaded segment that contains this section, at the offset and address of the
+    /// section's header. An empty section may be at the end of its segment.
     pub(super) fn load_of(&self, section: &SectionHeader) -> Option<(usize, &ProgramHeader)> {
         self.loads()
             .find(|(_, load)| has(load, section.offset, section.addr, section.size))
     }
 
-    /// The distance by a multiple of which bytes from `offset` on can move in the file, so that
-    /// segments and sections keep their alignment.
+    /// Returns the unit by whose multiples bytes from `offset` on can move in the file without
+    /// changing the alignment of segments and sections.
     pub(super) fn unit_behind(&self, offset: u64) -> u64 {
         let behind = self
             .loads()
@@ -129,8 +129,8 @@ impl<'a> Linked<'a> {
         })
     }
 
-    /// Whether the program header for the program headers is needed: a position-independent program
-    /// computes its load address from it.
+    /// Whether the file needs the program header for the program headers (`PT_PHDR`): a
+    /// position-independent program computes its load address from it.
     pub(super) fn needs_own_header(&self) -> bool {
         let is_program = self
             .segments
@@ -140,13 +140,13 @@ impl<'a> Linked<'a> {
         self.object.head.kind == elf::ET_DYN && is_program
     }
 
-    /// Whether the flags in the dynamic section are those of a position-independent program.
+    /// Whether the flags in the dynamic section mark a position-independent program.
     fn is_static_pie(&self) -> bool {
         self.dynamic()
             .any(|entry| entry.tag == elf::DT_FLAGS_1 && entry.value & elf::DF_1_PIE.0 != 0)
     }
 
-    /// The entries of the dynamic section.
+    /// Returns the entries of the dynamic section.
     pub(super) fn dynamic(&self) -> impl Iterator<Item = Dynamic> {
         let class = self.object.class;
         let size = class.address_size();
@@ -171,7 +171,7 @@ impl<'a> Linked<'a> {
             })
     }
 
-    /// The end of the last loaded segment in the file.
+    /// Returns the end of the last loaded segment in the file.
     pub(super) fn loaded_end(&self) -> u64 {
         self.loads()
             .map(|(_, load)| load.offset.saturating_add(load.filesz))
@@ -179,7 +179,7 @@ impl<'a> Linked<'a> {
             .unwrap_or(0)
     }
 
-    /// The alignment of a new segment: that of the old ones, or `align` if that is more.
+    /// Returns the alignment of a new segment: that of the old ones, or `align` if that is larger.
     pub(super) fn new_align(&self, align: u64) -> Result<u64, Malformed> {
         let page = self
             .loads()
@@ -196,7 +196,7 @@ impl<'a> Linked<'a> {
         Ok(page)
     }
 
-    /// The first section from `offset` on with bytes in the file, other than section `but`.
+    /// Returns the first section at or after `offset` with bytes in the file, except section `but`.
     pub(super) fn next_section(&self, offset: u64, but: usize) -> Option<&SectionHeader> {
         let sections = self
             .object
@@ -212,8 +212,8 @@ impl<'a> Linked<'a> {
             .min_by_key(|header| header.offset)
     }
 
-    /// Checks that the section shares no bytes, so that they can be removed from the file. `is_loaded`:
-    /// a loaded segment has them.
+    /// Checks that the section shares no bytes, so that they can be removed from the file.
+    /// `is_loaded`: a loaded segment contains them.
     pub(super) fn check_alone(&self, index: usize, is_loaded: bool) -> Result<(), Malformed> {
         let Some(section) = self
             .object
@@ -272,7 +272,7 @@ impl<'a> Linked<'a> {
     }
 }
 
-/// Whether the segment has `size` bytes from `offset` on, at the address `addr`.
+/// Whether the segment contains `size` bytes from `offset` on, at the address `addr`.
 fn has(load: &ProgramHeader, offset: u64, addr: u64, size: u64) -> bool {
     let (Some(in_file), Some(in_memory)) = (
         offset.checked_sub(load.offset),

@@ -1,5 +1,5 @@
-//! Writes the new file: the file header, the program headers, the section headers, and the symbols
-//! that depend on them.
+//! Writes the new file: the file header, the program headers, the section headers, and the symbols,
+//! which depend on the sections.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,11 +15,11 @@ use crate::formats::elf::file::PatchedBytes;
 use crate::formats::elf::raw::{ProgramHeader, Record, SectionHeader};
 use crate::formats::elf::resize::symbols::{self, Renumbered};
 
-/// The alignment of the section headers.
+/// Alignment of the section headers.
 const TABLE_ALIGN: u64 = 8;
 
 impl Layout {
-    /// Writes all headers and symbols, and returns the parts of the file.
+    /// Writes all headers and symbols. Returns the parts of the file.
     pub(super) fn write(
         mut self,
         linked: &Linked<'_>,
@@ -114,22 +114,22 @@ impl Layout {
         Ok(self.arranged.edits.apply(&bytes, object.size))
     }
 
-    /// The range of the old section headers.
+    /// Returns the range of the old section headers.
     fn old_table(linked: &Linked<'_>) -> Range<u64> {
         let object = linked.object;
         object.head.shoff
             ..object.head.shoff + (object.sections.len() * SectionHeader::size(object.class)) as u64
     }
 
-    /// Whether the section headers can grow in place: they are at the end of the file, and not
-    /// loaded.
+    /// Whether the section headers can grow in place, because they are at the end of the file and
+    /// not loaded.
     fn grows_in_place(linked: &Linked<'_>) -> bool {
         let old = Self::old_table(linked);
         old.end == linked.object.size && old.start >= linked.loaded_end()
     }
 
-    /// The offset of the new section headers: in place if there are no more of them or they can grow
-    /// there, else behind everything.
+    /// Returns the offset of the new section headers. They stay in place if their number does not
+    /// grow, or if they can grow there. Otherwise they move to the end of the file.
     fn offset_of_table(&self, linked: &Linked<'_>, count: usize) -> u64 {
         let edits = &self.arranged.edits;
         if count <= linked.object.sections.len() || Self::grows_in_place(linked) {
@@ -167,7 +167,7 @@ impl Layout {
         )
     }
 
-    /// Writes the program headers and the blocks that stay behind them.
+    /// Writes the program headers, and the blocks that stay after them.
     fn write_header_space(
         &self,
         linked: &Linked<'_>,
@@ -180,7 +180,7 @@ impl Layout {
         segments
             .iter()
             .for_each(|segment| segment.append(class, &mut table));
-        // Fewer headers leave zeros.
+        // If there are fewer headers than before, zeros fill the rest.
         table.resize(
             table
                 .len()
@@ -251,7 +251,8 @@ impl Layout {
         all
     }
 
-    /// The offset of an allocated section without bytes in the file: the end of its segment's bytes.
+    /// Returns the offset of an allocated section without bytes in the file: the end of its
+    /// segment's bytes.
     fn offset_without_bytes(&self, linked: &Linked<'_>, header: &SectionHeader) -> u64 {
         let edits = &self.arranged.edits;
         let mut loads = self.arranged.loads.iter().rev();
@@ -306,8 +307,9 @@ impl Layout {
         headers
     }
 
-    /// The old numbers of the sections in their new order. A section at a new address is behind the
-    /// last one at a lower address, because other tools expect sections in the order of addresses.
+    /// Returns the old numbers of the sections in their new order. A section at a new address
+    /// follows the last one at a lower address, because other tools expect sections in address
+    /// order.
     fn order(
         &self,
         linked: &Linked<'_>,

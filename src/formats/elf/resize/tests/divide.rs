@@ -1,5 +1,5 @@
-//! Sections of linked files are divided: nothing moves, and each part has its bytes, its address
-//! and its symbols.
+//! Tests that divided sections of linked files stay at their addresses, and that each part has its
+//! bytes, its address and its symbols.
 
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _};
 
@@ -19,7 +19,7 @@ fn divided(data: &[u8], ranges: &[std::ops::Range<u64>]) -> Option<Vec<u8>> {
     Some(file)
 }
 
-/// The middle of the images of a sample: where they are in the file.
+/// Returns the file range of the middle of a sample's images.
 fn middle(data: &[u8]) -> std::ops::Range<u64> {
     let file = object::File::parse(data).unwrap();
     let (start, size) = file
@@ -83,7 +83,7 @@ fn parts_have_sections_of_their_own() {
                 );
             }
         }
-        // The part goes, and nothing else does.
+        // Removing the contents of the part changes no other section.
         let small = resized(&after, &[(index_of(&after, "own"), &[])], &[]).unwrap();
         assert!(small.len() + 0x2000 <= after.len());
     }

@@ -1,5 +1,5 @@
-//! Programs with a page in front: everything that is loaded is where it was, and there is room for
-//! segments.
+//! Tests of programs with an added page at the start: all loaded contents keep their addresses, and
+//! there is room for program headers.
 
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, elf};
 
@@ -8,7 +8,7 @@ use super::{index_of, resized};
 use crate::formats::elf::raw::{FileHeader, ProgramHeader, Record as _};
 use crate::formats::elf::resize::{Part, with_front_page};
 
-/// The program with a page in front, and how large that is.
+/// Returns the size of the added page, and the program with that page.
 fn larger(data: &[u8]) -> Option<(u64, Vec<u8>)> {
     let (page, parts) = with_front_page(data).ok()??;
     let mut file = Vec::new();
@@ -22,7 +22,7 @@ fn larger(data: &[u8]) -> Option<(u64, Vec<u8>)> {
     Some((page, file))
 }
 
-/// The sample program as a static one.
+/// Returns the sample program as a static program.
 fn fixed(is_64: bool, endian: object::Endianness) -> Vec<u8> {
     let mut data = sample(is_64, endian, true);
     let (class, head) = FileHeader::read(&data).unwrap();
@@ -77,7 +77,7 @@ fn everything_stays_where_it_is_in_memory() {
                 one.address()
             );
         }
-        // It is a program like any other, whose sections get other contents.
+        // The sections of the result can get new contents, as in any other program.
         let images = vec![7; 0x9000];
         resized(&after, &[(index_of(&after, "images"), &images)], &[]).unwrap();
     }
@@ -86,7 +86,7 @@ fn everything_stays_where_it_is_in_memory() {
 #[test]
 fn other_files_get_none_and_damaged_ones_do_not_panic() {
     for (is_64, endian) in CLASSES {
-        // With a dynamic section: as a library and as a program.
+        // Files with a dynamic section: a library and a program.
         assert!(larger(&sample(is_64, endian, false)).is_none());
         assert!(larger(&sample(is_64, endian, true)).is_none());
         let data = fixed(is_64, endian);

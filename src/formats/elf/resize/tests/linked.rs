@@ -1,5 +1,5 @@
-//! Linked files of each class and byte order whose sections have other sizes are what they were but
-//! for that, as the file and as the loader sees it. What is compared is read by another reader.
+//! Tests that new section sizes change nothing else in linked files of each class and byte order,
+//! in the file and in memory. The crate `object` reads them for the comparison.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::{addresses, index_of, planned, resized, with_pointers};
 use crate::formats::elf::resize::{NewSize, Patch, addresses as with_addresses};
 use crate::formats::reference::Outcome;
 
-/// The samples, and what they are.
+/// Returns the samples, each with a description.
 fn samples() -> impl Iterator<Item = (String, Vec<u8>)> {
     let each = CLASSES
         .into_iter()
@@ -18,7 +18,7 @@ fn samples() -> impl Iterator<Item = (String, Vec<u8>)> {
     each.map(|shape| (format!("{shape:?}"), sample(shape.0, shape.1, shape.2)))
 }
 
-/// `size` bytes that are the old images as far as those go.
+/// Returns `size` bytes of images that start with the old ones, as far as these reach.
 fn images(size: usize) -> Vec<u8> {
     (0..size).map(|at| (at % 251) as u8).collect()
 }
@@ -30,7 +30,7 @@ fn with_images(data: &[u8], size: usize) -> Vec<u8> {
     after
 }
 
-/// The bytes from `addr` on in memory, as the segments of the file say.
+/// Returns the bytes from address `addr` on in memory, according to the segments of the file.
 fn in_memory(file: &object::File<'_>, addr: u64, size: u64) -> Option<Vec<u8>> {
     let segment = file
         .segments()
@@ -41,7 +41,7 @@ fn in_memory(file: &object::File<'_>, addr: u64, size: u64) -> Option<Vec<u8>> {
     bytes.get(start..start + size as usize).map(<[u8]>::to_vec)
 }
 
-/// Holds `after`, whose images have `size` bytes, against `before`.
+/// Compares `after`, whose images have `size` bytes, with `before`.
 fn check(before: &[u8], after: &[u8], size: usize) {
     let (old, new) = (
         object::File::parse(before).unwrap(),
@@ -59,7 +59,7 @@ fn check(before: &[u8], after: &[u8], size: usize) {
     };
     let (mut expected, mut found) = (sections(&old), sections(&new));
     expected.insert("images".into(), images(size));
-    // Their values and sections are compared below.
+    // The values and sections of symbols are compared below.
     for sections in [&mut expected, &mut found] {
         sections.remove(".symtab");
     }
@@ -183,7 +183,7 @@ fn contents_that_do_not_fit_are_the_last_segment() -> Outcome {
             "{shape}: {}",
             after.len()
         );
-        // From there on it grows and shrinks in place.
+        // From now on, the section grows and shrinks in place.
         let mut now = after;
         for size in [0x100, 0x20_000, 0, 0x6000] {
             let section = index_of(&now, "images");
@@ -310,8 +310,8 @@ fn what_cannot_be_changed_is_an_error() {
         what(&many, "images", 3),
         "more segments than the file header can count"
     );
-    // A section that refers to nothing stands right behind the table: only the unused header can be
-    // used.
+    // The byte after the program headers belongs to a section that cannot move, so that only the
+    // unused program header is available.
     let mut full = data;
     let interp = 64 + 8;
     full[interp - 8] = 0x42;
@@ -427,7 +427,7 @@ fn pointers_that_cannot_be_relocated_are_an_error() {
         "no room in the dynamic section for a table of relocations"
     );
     let mut other = data.clone();
-    // The processor is a 386.
+    // The machine is EM_386.
     other[18] = 3;
     assert_eq!(
         what(&other),
@@ -441,7 +441,7 @@ fn contents_that_may_move_leave_room_behind_the_program_headers() -> Outcome {
         let section = index_of(&before, "images");
         let file = object::File::parse(&*before)?;
         let old = file.section_by_name("images").ok_or("images")?.address();
-        // The table is at the start of the first segment, which is at the start of the file.
+        // The program headers are near the start of the first segment, which starts the file.
         let first = file.segments().next().ok_or("segments")?.address();
         for (size, moves) in [
             (100, true),
@@ -461,8 +461,8 @@ fn contents_that_may_move_leave_room_behind_the_program_headers() -> Outcome {
             let at = parsed.section_by_name("images").ok_or("images")?.address();
             assert_eq!(with_addresses(&before, &new, 0)?.0, [at], "{shape}");
             let entry = if parsed.is_64() { 56 } else { 32 };
-            // Tools move nothing of a program at a fixed address that has a section in front of its
-            // images.
+            // Other tools move no section of a program at fixed addresses if another section
+            // precedes the images.
             let is_fixed = parsed.kind() == object::ObjectKind::Executable;
             let moves = moves && !is_fixed && old - first < 64 + 24 * entry;
             assert_eq!(at > old, moves, "{shape}, {size} bytes at {at:#x}");

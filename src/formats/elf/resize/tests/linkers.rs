@@ -1,5 +1,5 @@
-//! Programs and libraries of every linker whose sections have other sizes run, as they are and
-//! after tools that change them.
+//! Tests that programs and libraries of every linker run with new section sizes, both directly and
+//! after other tools have changed them.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -40,7 +40,7 @@ const KINDS: [(&str, &[&str]); 4] = [
     ("library", &["-shared", "-fPIC", "-DLIBRARY"]),
     ("64k", &["-pie", "-fPIE", "-Wl,-z,max-page-size=65536"]),
 ];
-/// The command lines of tools, `FILE` being the program.
+/// Command lines of tools. `FILE` represents the program.
 const TOOLS: [&[&[&str]]; 5] = [
     &[],
     &[&["strip", "FILE"]],
@@ -57,7 +57,7 @@ const TOOLS: [&[&[&str]]; 5] = [
     ],
 ];
 
-/// Writes `data` as a program or a library, with what each tool makes of it, and runs it.
+/// Writes `data` as a program or library, applies each tool to it, and runs the result.
 fn check(folder: &Path, kind: &str, data: &[u8], size: usize, rows: usize) -> Outcome {
     for commands in TOOLS {
         let name = if kind == "library" {
@@ -100,8 +100,8 @@ fn check(folder: &Path, kind: &str, data: &[u8], size: usize, rows: usize) -> Ou
     Ok(())
 }
 
-/// The file with `size` bytes of images, and the pointer to them made right, and with an array of
-/// `rows` pointers, if any.
+/// Returns the file with `size` bytes of images and an updated pointer to them, and with an array
+/// of `rows` pointers unless `rows` is 0.
 fn with_images(
     data: &[u8],
     size: usize,
@@ -162,7 +162,7 @@ fn with_images(
     )?)
 }
 
-/// Checks what becomes of a file that gets pointers, once and again.
+/// Checks a file that gets pointers twice.
 fn with_more_rows(folder: &Path, kind: &str, before: &[u8], readelf: &Path) -> Outcome {
     for size in [50_000, 330_000] {
         let mut now = with_images(before, size, 12)?;
@@ -222,7 +222,7 @@ fn files_of_every_linker_run() -> Outcome {
                     after.len()
                 );
                 std::fs::write(folder.join("after"), &after)?;
-                // What it complains of, it writes to stderr.
+                // readelf writes its warnings to stderr, and `run` fails on any output there.
                 run(&readelf, folder, ["-aW", "after"])?;
                 check(folder, kind, &after, size, 0)?;
                 check(folder, kind, &with_images(&after, 330_000, 0)?, 330_000, 0)?;

@@ -1,5 +1,5 @@
-//! Small linked files of any class and byte order, laid out as linkers do: a read-only segment with
-//! images in the middle of it, code, and data with memory behind it.
+//! Small linked files of any class and byte order, laid out like those of linkers: a read-only
+//! segment with images in the middle, code, and data followed by memory without bytes in the file.
 
 use object::{Endianness, elf};
 
@@ -7,7 +7,7 @@ use crate::formats::elf::raw::{
     Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol, append_note,
 };
 
-/// The size of the images, a few pages.
+/// Size of the images in bytes: a few pages.
 pub(super) const IMAGES: usize = 0x5123;
 pub(super) const CLASSES: [(bool, Endianness); 4] = [
     (true, Endianness::Little),
@@ -16,14 +16,14 @@ pub(super) const CLASSES: [(bool, Endianness); 4] = [
     (false, Endianness::Big),
 ];
 
-/// What a linker knows of a section.
+/// Input of the sample linker for one section.
 struct Given {
     name: &'static str,
     kind: elf::SectionType,
     flags: elf::SectionFlags,
     body: Vec<u8>,
     align: u64,
-    /// Whether it begins a segment.
+    /// Whether the section starts a segment.
     begins: bool,
 }
 
@@ -34,14 +34,14 @@ struct Sample {
     names: Vec<u8>,
 }
 
-/// A shared library, or a program at a fixed address, with sections `first`, `images`, `last`,
+/// A shared library, or a program at a fixed address, with the sections `first`, `images`, `last`,
 /// `.text`, `.data` and `.bss`.
 pub(super) fn sample(is_64: bool, endian: Endianness, is_program: bool) -> Vec<u8> {
     let class = Class { is_64, endian };
     build(class, is_program, sections(class), elf::PT_NULL)
 }
 
-/// The same as GNU ld 2.41 and later lays it out: `images` stands before `first`, right behind the
+/// The same file as GNU ld 2.41 and later lays it out: `images` is before `first`, right after the
 /// notes. No program header is unused.
 pub(super) fn sample_with_images_in_front(
     is_64: bool,
@@ -54,7 +54,7 @@ pub(super) fn sample_with_images_in_front(
     build(class, is_program, sections, elf::PT_GNU_RELRO)
 }
 
-/// A file with these sections, whose last program header is of the type `last`.
+/// Builds a file with these sections, whose last program header has the type `last`.
 fn build(class: Class, is_program: bool, sections: Vec<Given>, last: elf::ProgramType) -> Vec<u8> {
     let base = if is_program { 0x40_0000 } else { 0 };
     let mut sample = Sample {
@@ -76,7 +76,8 @@ fn build(class: Class, is_program: bool, sections: Vec<Given>, last: elf::Progra
             } else {
                 elf::PF_R | elf::PF_X
             };
-            // The next page in memory, at the same place of the page as in the file.
+            // The segment starts in the next page in memory, at the same offset within the page as
+            // in the file.
             let shift = loads.last().map_or(0, |load| load.vaddr - load.offset) + 4096;
             loads.push(segment(
                 elf::PT_LOAD,
@@ -204,8 +205,7 @@ fn sections(class: Class) -> Vec<Given> {
 }
 
 impl Sample {
-    /// Puts a section at the end, `shift` from its offset to its address. Returns the end of its
-    /// memory.
+    /// Appends a section whose address is its offset plus `shift`. Returns the end of its memory.
     fn add(&mut self, given: Given, shift: u64) -> u64 {
         let name = self.names.len() as u32;
         self.names.extend(given.name.bytes().chain([0]));
