@@ -21,6 +21,12 @@ fn main() -> std::io::Result<()> {
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let mut files = Vec::new();
     sources(&root.join("src"), &mut files)?;
+    // A package from a registry has the other crates as dependencies, with versions in Cargo.lock.
+    let crates = root.join("crates");
+    if crates.is_dir() {
+        sources(&crates, &mut files)?;
+        println!("cargo::rerun-if-changed=crates");
+    }
     // A crate from a registry has its lock file; one built as a dependency may have none.
     files.extend(
         [root.join("Cargo.lock")]

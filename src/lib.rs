@@ -24,17 +24,18 @@
 //! * [`inspect_report`], [`size_report`] and [`check_report`]: the results of [`inspect()`],
 //!   [`size()`] and [`check()`]. Each serializes to the JSON that the command prints.
 //! * [`formats`]: conversion between bytes and values, one module for each format. It opens no
-//!   files and starts no processes.
-//! * [`model`] and [`target`]: the basic types. Offload kinds, image kinds and registration
-//!   generations; targets, the rule for which image serves which target, and the one order of
-//!   images.
+//!   files and starts no processes. It is the crate `offload-formats`, which can be used alone.
+//! * [`model`] and [`target`], also from that crate: the basic types. Offload kinds, image kinds and
+//!   registration generations; targets, the rule for which image serves which target, and the one
+//!   order of images.
 //! * [`args`]: the command line of a link as a list of tagged tokens, and the settings that it
 //!   requests.
 //! * [`Error`], the error of all these functions, and [`error::Malformed`], a format error with its
 //!   offset.
 //!
 //! Everything else is private, because the stages of a link follow changes in compilers and
-//! runtimes. Public types are `#[non_exhaustive]` if fields or variants may be added.
+//! runtimes. Public structs are `#[non_exhaustive]` if fields may be added. Most enums can be matched
+//! exhaustively; a new variant raises the minor version.
 //!
 //! # Files must not change while they are read
 //!
@@ -53,80 +54,50 @@
     )
 )]
 
-#[cfg(not(target_os = "linux"))]
-compile_error!(
-    "offld runs on Linux only. A port to another system changes src/sys and src/io (ARCHITECTURE.md)"
-);
-
 pub mod args;
 mod build_log;
 #[cfg(feature = "capi")]
 #[doc(hidden)]
 pub mod capi;
 mod cli;
-mod contents;
-mod edit;
-pub mod error;
 mod facade;
-pub mod formats;
-mod io;
 mod link;
 mod llvm;
-pub mod model;
-mod registration;
-mod store;
-mod sys;
-pub mod target;
+mod toolchain;
 mod tools;
 
-pub use contents::report as inspect_report;
-pub use error::Error;
+pub use cli::main;
 pub use facade::{
     BundleOptions, CheckOptions, Emit, ExtractOptions, InspectOptions, LinkOptions, Messages,
     PackOptions, PackedImage, SizeOptions, WrapOptions, bundle, check, extract, inspect,
     inspect_bytes, inspect_file, link, pack, size, unbundle, wrap,
 };
-pub use tools::check::report as check_report;
-pub use tools::size::report as size_report;
+#[cfg(fuzzing)]
+pub use link::fuzzing::read_input;
+pub use offload_files::check::report as check_report;
+pub use offload_files::contents::report as inspect_report;
+pub use offload_files::size::report as size_report;
+pub use offload_formats as formats;
+pub use offload_formats::error::Error;
+pub use offload_formats::{error, model, target};
+
+#[cfg(test)]
+#[expect(dead_code, reason = "other crates use the rest")]
+#[path = "../crates/offload-formats/src/reference.rs"]
+mod reference;
 
 /// The version of this library.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Items for the programs, the tests and the fuzz targets of this package. They are not part of the
-/// library's API and may change in any version.
-#[doc(hidden)]
-pub mod programs {
-    pub use crate::cli::main;
-    pub use crate::io::file_slice::FileSlice;
-    pub use crate::io::resize::{Patch, Replacement, resize};
-    pub use crate::io::rope::Rope;
-    pub use crate::llvm::protocol;
-    pub use crate::store::{
-        BlobName, Cache, Digest, Event, Key, Naming, RemoteSettings, Scope, SecretKey, Store,
-    };
-    pub use crate::sys::service::LARGEST_FRAME;
-
-    /// Registration plans and the contract of each runtime, from which `offld-llvm` builds modules.
-    pub mod registration {
-        pub use crate::registration::*;
-    }
-
-    /// Object files for images that are too large for an LLVM module.
-    pub mod image_object {
-        pub use crate::link::register::image_object::{HostObject, StreamedImage, write};
-    }
-
-    /// Editing of finished files, for the fuzz targets.
-    pub mod edit {
-        pub use crate::edit::trial::trial;
-    }
-
-    /// Link inputs as values, for the fuzz targets.
-    pub mod inputs {
-        pub use crate::link::inputs::*;
-        pub use crate::link::scan;
-    }
-}
+/// The build of the programs `offld` and `offld-llvm`: the versions of their protocol and of this
+/// crate, and a digest of the sources. Two programs with the same name encode registrations in the
+/// same way.
+pub const BUILD: &str = concat!(
+    "offld-llvm 3 ",
+    env!("CARGO_PKG_VERSION"),
+    " ",
+    env!("OFFLD_SOURCES")
+);
 
 /// The program in docs/reference/rust.md, which `cargo test` compiles.
 #[cfg(doctest)]

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    offld::programs::main(std::env::args_os().collect())
+    offld::main(std::env::args_os().collect())
 }

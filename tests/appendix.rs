@@ -34,6 +34,7 @@ fn every_row_has_a_test_by_its_name() {
     let this = root().join(file!());
     for path in files(&root().join("src"))
         .into_iter()
+        .chain(files(&root().join("crates")))
         .chain(files(&root().join("tests")))
         .filter(|path| *path != this)
     {

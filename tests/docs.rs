@@ -303,9 +303,11 @@ fn the_guide_to_build_systems_agrees_with_help() {
     }
 }
 
-/// The text of all files of src/.
+/// The text of all files of src/ and of the crates.
 fn sources() -> String {
-    let files = scripts_and_sources(&root().join("src")).into_iter();
+    let files = ["src", "crates"]
+        .iter()
+        .flat_map(|folder| scripts_and_sources(&root().join(folder)));
     files
         .filter(|path| path.extension().is_some_and(|end| end == "rs"))
         .map(|path| read(&path))
@@ -450,6 +452,7 @@ fn retired_words_do_not_come_back() {
     }
     for folder in [
         "src",
+        "crates",
         "benches",
         "scripts",
         "packaging",

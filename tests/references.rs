@@ -66,7 +66,7 @@ fn has(document: &str, number: &str) -> bool {
 fn documents_in_comments_exist() {
     let mut seen = 0;
     let mut wrong = Vec::new();
-    for path in ["src", "tests"]
+    for path in ["src", "crates", "tests"]
         .iter()
         .flat_map(|folder| sources(&root().join(folder)))
     {
@@ -112,7 +112,7 @@ fn tests_in_comments_exist() {
         ["tests/a.rs", "tests/b-c/d.rs"]
     );
     let (mut seen, mut wrong) = (0, Vec::new());
-    for path in ["src", "tests"]
+    for path in ["src", "crates", "tests"]
         .iter()
         .flat_map(|folder| sources(&root().join(folder)))
         .filter(|path| !path.ends_with(file!()))
@@ -131,6 +131,10 @@ fn tests_in_comments_exist() {
     );
     assert!(seen > 2, "only {seen} references were found");
 }
+
+const FORMATS: &str = "crates/offload-formats/src";
+const SYSTEM: &str = "crates/offld-system/src";
+const FILES: &str = "crates/offload-files/src";
 
 /// The paths among the code spans of a Markdown document: `src/link/`, `args/table.rs`, without
 /// placeholders (`tests/cases/NAME/`).
@@ -162,8 +166,12 @@ fn paths_in_the_documents_of_the_design_exist() {
     for path in decisions.chain([root().join("ARCHITECTURE.md")]) {
         for named in code_paths(&fs::read_to_string(&path).expect("a document")) {
             seen += 1;
-            // The map leaves out `src/`.
-            if !root().join(named).exists() && !root().join("src").join(named).exists() {
+            // The map leaves out `src/`, and `crates/NAME/src/` below a heading with the crate.
+            let folders = ["", "src", FORMATS, SYSTEM, FILES];
+            if !folders
+                .iter()
+                .any(|folder| root().join(folder).join(named).exists())
+            {
                 wrong.push(format!("{}: {named}", path.display()));
             }
         }

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use offld::formats::bundle::{self, Id, Source};
+use offload_formats::bundle::{self, Id, Source};
 
 fuzz_target!(|data: &[u8]| {
     offld_fuzz::bounded(data.len(), || {

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use offld::formats::elf::edit::{self, Edit};
+use offload_formats::elf::edit::{self, Edit};
 
 fuzz_target!(|data: &[u8]| {
     let Some((how, object)) = data.split_first() else { return };

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use libfuzzer_sys::fuzz_target;
 use offld::args::settings::LinkSettings;
-use offld::args::response::{self, Style};
+use offld_system::response::{self, Style};
 use offld::args::{ArgumentList, Role};
 
 fuzz_target!(|data: &[u8]| {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use offld::formats::offload_binary;
+use offload_formats::offload_binary;
 
 fuzz_target!(|data: &[u8]| {
     offld_fuzz::bounded(data.len(), || {

@@ -7,21 +7,21 @@
 use std::io::{self, Read, Write};
 
 use libfuzzer_sys::fuzz_target;
-use offld::formats::bundle::{self, text};
-use offld::formats::compose;
-use offld::formats::compressed::{Header, Unpack};
-use offld::formats::bundled_object::NewSection;
-use offld::formats::deferred_section::{self, Wanted};
-use offld::formats::offload_binary::Packed;
-use offld::formats::bitstream;
-use offld::formats::compression::{Compression, Unpacked};
-use offld::formats::bundled_object;
-use offld::formats::fatbin;
-use offld::formats::kernels;
-use offld::formats::offload_sections;
-use offld::formats::elf::wrapper_notes;
-use offld::formats::tar::{InMemory, Streamed, TarReader, fault_of};
-use offld::formats::zip::{ZipFile, ZipReader};
+use offload_formats::bundle::{self, text};
+use offload_formats::compose;
+use offload_formats::compressed::{Header, Unpack};
+use offload_formats::bundled_object::NewSection;
+use offload_formats::deferred_section::{self, Wanted};
+use offload_formats::offload_binary::Packed;
+use offload_formats::bitstream;
+use offload_formats::compression::{Compression, Unpacked};
+use offload_formats::bundled_object;
+use offload_formats::fatbin;
+use offload_formats::kernels;
+use offload_formats::offload_sections;
+use offload_formats::elf::wrapper_notes;
+use offload_formats::tar::{InMemory, Streamed, TarReader, fault_of};
+use offload_formats::zip::{ZipFile, ZipReader};
 
 fuzz_target!(|data: &[u8]| {
     let Some((which, data)) = data.split_first() else { return };

@@ -3,11 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use offld::formats::bitcode;
-use offld::formats::coff::drectve;
-use offld::formats::elf::interface;
-use offld::formats::intel_spirv;
-use offld::formats::magic;
+use offload_formats::bitcode;
+use offload_formats::coff::drectve;
+use offload_formats::elf::interface;
+use offload_formats::intel_spirv;
+use offload_formats::magic;
 
 fuzz_target!(|data: &[u8]| {
     let Some((which, data)) = data.split_first() else { return };

@@ -74,7 +74,7 @@ pub fn tool(tools: &[&[&str]], data: &[u8]) {
     let tool = tools[usize::from(*selection) % tools.len()];
     let argv = tool.iter().map(OsString::from).chain(arguments.into_iter().map(|argument| OsString::from_vec(argument.to_vec())));
     bounded(data.len(), || {
-        offld::programs::main(argv.collect());
+        offld::main(argv.collect());
     });
     clean();
 }

@@ -1,6 +1,7 @@
 //! Command lines of link.exe and lld-link: how to recognize them, their own options, and the
 //! defaults of these linkers.
 
+use offld_system::response::Style;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -15,6 +16,16 @@ pub enum Dialect {
     Gnu,
     /// link.exe and lld-link: `/opt:value`, and no single-letter options.
     LinkExe,
+}
+
+impl Dialect {
+    /// Returns the style of the response files that linkers of this dialect read.
+    pub fn response_style(self) -> Style {
+        match self {
+            Dialect::Gnu => Style::Gnu,
+            Dialect::LinkExe => Style::Windows,
+        }
+    }
 }
 
 /// Returns the dialect of a command line: link.exe's if the host linker is link.exe or lld-link, or

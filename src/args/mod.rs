@@ -7,7 +7,6 @@ pub(crate) mod cl;
 pub(crate) mod gnu_ld;
 pub mod link_exe;
 mod parse;
-pub mod response;
 pub mod settings;
 mod table;
 mod table_ld;
@@ -20,8 +19,9 @@ use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::error::Error;
 pub use link_exe::Dialect;
+use offld_system::response::{self, Style};
+use offload_formats::error::Error;
 use settings::Walk;
 pub use table::{Dashes, Id, OptionRow, Route, Scope, Shape, own_rows};
 pub use table_ld::{host_rows, link_exe_rows};
@@ -36,6 +36,23 @@ pub enum Role {
     Wrapper,
     /// `ld.offld`: linker arguments and offld's options in any order.
     Ld,
+}
+
+/// Returns the style of the response files on a command line: Windows rules for a link with
+/// Microsoft's linker, unless lld's option `--rsp-quoting=` sets the style.
+pub(crate) fn response_style(role: Role, argv: &[OsString]) -> Style {
+    let mut style = Style::Gnu;
+    for token in argv {
+        let token = token.to_string_lossy();
+        let triple = token.strip_prefix("--host-triple=").unwrap_or_default();
+        match token.as_ref() {
+            "--rsp-quoting=windows" => return Style::Windows,
+            "--rsp-quoting=posix" => return Style::Gnu,
+            _ if role == Role::Wrapper && link_exe::is_msvc(triple) => style = Style::Windows,
+            _ => {}
+        }
+    }
+    style
 }
 
 /// The request that a command line makes.
@@ -119,7 +136,7 @@ impl ArgumentList {
     /// Reads a command line (`argv` without the program's name): expands `@file`s, then tags every
     /// token.
     pub fn read(role: Role, argv: Vec<OsString>) -> Result<ArgumentList, Error> {
-        let style = response::style_of(role, &argv);
+        let style = response_style(role, &argv);
         let given = argv.clone();
         let (tokens, response_files) =
             response::expand_with_files(argv, style).map_err(Error::in_line)?;

@@ -13,55 +13,23 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::link_exe::{exported, plain_and_i386};
-pub use super::values::{
-    Checked, Defsym, Destination, Distribute, Jobs, LateImages, Launching, LtoPartitions,
-    MemoryLimit, Named,
-};
+pub use super::values::{Defsym, Destination, Distribute, LateImages, LtoPartitions};
 use super::values::{
     distribute, granularity, jobs, late_images, launcher_wait, lto_partitions, memory_limit, pair,
     remote_jobs, sycl_release, text,
 };
 use super::{Arg, ArgKind, ArgumentList, Dialect, Id, Role, TargetArg};
-use crate::error::Error;
-use crate::target::Target;
-
-/// Path of the device compiler.
-pub(crate) const OFFLD_CLANG: &str = "OFFLD_CLANG";
-/// The real host linker of `ld.offld`, as a path or a name to look up.
-pub(crate) const OFFLD_LINKER: &str = "OFFLD_LINKER";
-/// Number of partitions for the code generation of full LTO for AMD GPUs: `auto` or a number.
-pub(crate) const OFFLD_LTO_PARTITIONS: &str = "OFFLD_LTO_PARTITIONS";
-/// Whether ThinLTO translation units are compiled one by one: `auto`, `on` or `off`.
-pub(crate) const OFFLD_DISTRIBUTE: &str = "OFFLD_DISTRIBUTE";
-/// Whether images are written into a program after its host link: `auto`, `on` or `off`.
-pub(crate) const OFFLD_LATE_IMAGES: &str = "OFFLD_LATE_IMAGES";
-/// Memory limit of all device links together: a size, `auto` or `off`.
-pub(crate) const OFFLD_MEMORY: &str = "OFFLD_MEMORY";
-/// A command that runs device links on other machines.
-pub(crate) const OFFLD_LAUNCHER: &str = "OFFLD_LAUNCHER";
-/// Time that a job may wait in the queue of the launcher, in seconds.
-pub(crate) const OFFLD_LAUNCHER_WAIT: &str = "OFFLD_LAUNCHER_WAIT";
-/// Number of jobs that the launcher runs at once.
-pub(crate) const OFFLD_REMOTE_JOBS: &str = "OFFLD_REMOTE_JOBS";
-/// Directory for the temporary files of a link that uses the launcher. All machines must see it.
-pub(crate) const OFFLD_SHARED_TMP: &str = "OFFLD_SHARED_TMP";
-/// Directory of the cache of device links, or `off`.
-pub(crate) const OFFLD_CACHE: &str = "OFFLD_CACHE";
-/// File to which each device link appends a line with its outcome.
-pub(crate) const OFFLD_CACHE_LOG: &str = "OFFLD_CACHE_LOG";
-/// Directory for a reproduction of every link with device code.
-pub(crate) const OFFLD_REPRODUCE: &str = "OFFLD_REPRODUCE";
-/// Directory for the time trace of every link with device code.
-pub(crate) const OFFLD_TIME_TRACE: &str = "OFFLD_TIME_TRACE";
-/// `1`: every link prints its commands.
-pub(crate) const OFFLD_VERBOSE: &str = "OFFLD_VERBOSE";
-
-/// Directories, separated by semicolons, in which Microsoft's linkers and lld-link search for
-/// libraries after those of the command line.
-pub(crate) const LIB: &str = "LIB";
-
-/// Returns the value of an environment variable, unless the variable is unset or empty.
-pub type Env<'e> = &'e dyn Fn(&str) -> Option<OsString>;
+pub use offld_system::environment::{Checked, Env, Named};
+use offld_system::environment::{
+    LIB, OFFLD_CACHE_LOG, OFFLD_CLANG, OFFLD_DISTRIBUTE, OFFLD_LATE_IMAGES, OFFLD_LAUNCHER,
+    OFFLD_LAUNCHER_WAIT, OFFLD_LINKER, OFFLD_LTO_PARTITIONS, OFFLD_MEMORY, OFFLD_REMOTE_JOBS,
+    OFFLD_REPRODUCE, OFFLD_SHARED_TMP, OFFLD_TIME_TRACE, OFFLD_VERBOSE,
+};
+pub use offld_system::jobs::{Jobs, MemoryLimit};
+pub use offld_system::launcher::Launching;
+use offld_system::store::settings::named_by_environment;
+use offload_formats::error::Error;
+use offload_formats::target::Target;
 
 /// An argument for LLVM. Both kinds reach the LTO of the device link, in command-line order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -356,7 +324,7 @@ impl LinkSettings {
         host.lib = env(LIB);
         host.offld_linker = named(OFFLD_LINKER);
 
-        cache.folder = named(OFFLD_CACHE);
+        cache.folder = named_by_environment(env);
         cache.log = path(OFFLD_CACHE_LOG);
 
         run.distribute = checked(env, OFFLD_DISTRIBUTE, distribute).unwrap_or_default();

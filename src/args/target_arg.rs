@@ -4,8 +4,8 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use crate::formats::gpu::AmdArch;
-use crate::target::Target;
+use offload_formats::gpu::AmdArch;
+use offload_formats::target::Target;
 
 /// An argument for every device link, or `triple=argument` for one.
 #[derive(Debug, Clone, PartialEq, Eq)]

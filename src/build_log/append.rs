@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 use rustix::fs::OFlags;
 
 use super::Record;
-use crate::sys::session;
-use crate::sys::shell::Shell;
-use crate::sys::threads::lock;
+use offld_system::environment;
+use offld_system::shell::Shell;
+use offld_system::threads::lock;
 
 pub(crate) struct Log {
     path: PathBuf,
@@ -51,7 +51,7 @@ impl Log {
     pub(crate) fn append(&self, record: &Record) {
         let mut state = lock(&self.file);
         if let Err(error) = append(&mut state, &self.path, record) {
-            let (path, name) = (self.path.display(), session::OFFLD_CACHE_LOG);
+            let (path, name) = (self.path.display(), environment::OFFLD_CACHE_LOG);
             self.shell
                 .warn(&format!("cannot write the build log `{path}` ({name}): {error}; further device links are not logged"));
             *state = State::Failed;

@@ -1,17 +1,18 @@
 //! The build log (`OFFLD_CACHE_LOG`): one line of JSON for each device link, with its outcome and
-//! its cost. Links append to it, and `offld cache stats` and `offld explain` read it.
+//! its cost, and the totals of many links. Links append to it, and `offld cache stats` and `offld
+//! explain` read it.
 
 mod append;
-mod read;
-mod summary;
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use append::Log;
-pub(crate) use read::{Damaged, read};
-pub(crate) use summary::{Reason, Summary};
 
 /// Format version of the lines. It changes when a field disappears or changes its meaning. New
 /// fields do not change it.
@@ -194,6 +195,209 @@ pub(crate) fn example(outcome: Outcome) -> Record {
     }
 }
 
+// Reads a log. Damaged lines are skipped, because a killed process or a full disk leaves half a
+// line in an otherwise good log. A line of a later release is an error that names the file and the
+// line.
+
+/// The common part of all versions of a line.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Contents {
+    /// The records, in the order in which they were written.
+    pub records: Vec<Record>,
+    /// The damaged lines, if any.
+    pub damaged: Option<Damaged>,
+}
+
+/// Damaged lines, which are skipped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Damaged {
+    path: PathBuf,
+    /// Number of the first damaged line, counted from 1.
+    first: usize,
+    /// Number of damaged lines.
+    lines: u64,
+}
+
+impl Damaged {
+    pub(crate) fn warning(&self) -> String {
+        let (path, first) = (self.path.display(), self.first);
+        match self.lines {
+            1 => format!("{path}:{first}: skipped a damaged line"),
+            lines => format!("{path}:{first}: skipped {lines} damaged lines, beginning here"),
+        }
+    }
+}
+
+/// Reads the log at `path`.
+///
+/// # Errors
+/// The log cannot be read, all of its lines are damaged, or a line was written by a later release.
+pub(crate) fn read(path: &Path) -> Result<Contents> {
+    let bytes = std::fs::read(path)
+        .with_context(|| format!("cannot read the build log `{}`", path.display()))?;
+    let mut contents = Contents {
+        records: Vec::new(),
+        damaged: None,
+    };
+    let lines = bytes
+        .split(|byte| *byte == b'\n')
+        .zip(1..)
+        .filter(|(line, _)| !line.trim_ascii().is_empty());
+    for (line, number) in lines {
+        if let Some(record) =
+            record(line).with_context(|| format!("{}:{number}", path.display()))?
+        {
+            contents.records.push(record);
+        } else {
+            let none = Damaged {
+                path: path.to_owned(),
+                first: number,
+                lines: 0,
+            };
+            contents.damaged.get_or_insert(none).lines += 1;
+        }
+    }
+    if let (Some(damaged), true) = (&contents.damaged, contents.records.is_empty()) {
+        bail!(
+            "{}:{}: not a line of a build log, or damaged",
+            path.display(),
+            damaged.first
+        );
+    }
+    Ok(contents)
+}
+
+/// Parses a line. Returns `None` if it is damaged.
+///
+/// # Errors
+/// The line has another format version.
+fn record(line: &[u8]) -> Result<Option<Record>> {
+    let Ok(Versioned { version }) = serde_json::from_slice(line) else {
+        return Ok(None);
+    };
+    if version != VERSION {
+        bail!("log format version {version}; this offld reads version {VERSION}");
+    }
+    Ok(serde_json::from_slice(line).ok())
+}
+
+/// Totals of the lines of a log.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Summary {
+    /// Number of device links.
+    pub links: u64,
+    /// Links whose image was in the cache.
+    pub hits: u64,
+    /// Hits whose image came from the remote cache.
+    pub shared_hits: u64,
+    /// Links that were run, and could have been in the cache.
+    pub misses: u64,
+    /// Misses whose image could not be stored in the cache.
+    pub not_kept: u64,
+    /// Links that the cache cannot help.
+    pub uncached: u64,
+    /// Links that failed.
+    pub failed: u64,
+    /// Total duration of the links that were run, one after another, in microseconds.
+    pub wall_us: u64,
+    /// Time that those links waited for their slots, in microseconds.
+    pub waited_us: u64,
+    /// CPU time of those links, in microseconds.
+    pub cpu_us: u64,
+    /// Peak memory of any of them, in bytes.
+    pub peak_memory: u64,
+    /// Additional time that hits would have taken if they had been run, in microseconds.
+    pub saved_wall_us: u64,
+    /// CPU time that hits would have taken, in microseconds.
+    pub saved_cpu_us: u64,
+    /// Number of hits whose images have an unknown cost.
+    pub saved_unknown: u64,
+    /// Start time of the first link, in microseconds since 1970.
+    pub first_us: Option<u64>,
+    /// Start time of the last link, in microseconds since 1970.
+    pub last_us: Option<u64>,
+    /// Why links were misses, not cached, or failed. The most frequent reason comes first.
+    pub reasons: Vec<Reason>,
+}
+
+/// A reason, and the number of links that have it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Reason {
+    pub outcome: Outcome,
+    pub why: String,
+    pub links: u64,
+}
+
+impl Summary {
+    pub(crate) fn of<'r>(records: impl IntoIterator<Item = &'r Record>) -> Summary {
+        let mut sum = Summary::default();
+        let mut reasons: BTreeMap<(Outcome, &str), u64> = BTreeMap::new();
+        for record in records {
+            sum.add(record);
+            if record.outcome != Outcome::Hit {
+                *reasons.entry((record.outcome, &record.why)).or_default() += 1;
+            }
+            if let Some(why) = &record.not_kept {
+                *reasons.entry((Outcome::Uncached, why)).or_default() += 1;
+            }
+        }
+        let reason = |((outcome, why), links): ((Outcome, &str), u64)| Reason {
+            outcome,
+            why: why.to_owned(),
+            links,
+        };
+        sum.reasons = reasons.into_iter().map(reason).collect();
+        sum.reasons.sort_by_key(|reason| Reverse(reason.links));
+        sum
+    }
+
+    fn add(&mut self, record: &Record) {
+        self.links += 1;
+        match record.outcome {
+            Outcome::Hit => self.hits += 1,
+            Outcome::Miss => self.misses += 1,
+            Outcome::Uncached => self.uncached += 1,
+            Outcome::Failed => self.failed += 1,
+        }
+        self.shared_hits += u64::from(record.shared);
+        self.not_kept += u64::from(record.not_kept.is_some());
+        self.first_us = Some(
+            self.first_us
+                .map_or(record.time_us, |first| first.min(record.time_us)),
+        );
+        self.last_us = self.last_us.max(Some(record.time_us));
+        if record.outcome != Outcome::Hit {
+            self.wall_us = self
+                .wall_us
+                .saturating_add(record.wall_us.saturating_sub(record.waited_us));
+            self.waited_us = self.waited_us.saturating_add(record.waited_us);
+            self.cpu_us = self.cpu_us.saturating_add(record.cpu_us);
+            self.peak_memory = self.peak_memory.max(record.peak_memory);
+        } else if let Some(cost) = record.saved {
+            self.saved_wall_us = self
+                .saved_wall_us
+                .saturating_add(cost.wall_us.saturating_sub(record.wall_us));
+            self.saved_cpu_us = self.saved_cpu_us.saturating_add(cost.cpu_us);
+        } else {
+            self.saved_unknown += 1;
+        }
+    }
+
+    pub(crate) fn count(&self, outcome: Outcome) -> u64 {
+        match outcome {
+            Outcome::Hit => self.hits,
+            Outcome::Miss => self.misses,
+            Outcome::Uncached => self.uncached,
+            Outcome::Failed => self.failed,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,5 +426,136 @@ mod tests {
         );
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+    }
+
+    #[test]
+    fn damaged_lines_are_skipped_and_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let line = serde_json::to_string(&example(Outcome::Hit)).unwrap();
+        std::fs::write(&path, format!("{line}\n\n{line}\n")).unwrap();
+        let whole = read(&path).unwrap();
+        assert_eq!((whole.records.len(), whole.damaged), (2, None));
+        let half = &line[..line.len() / 2];
+        let glued = format!("{half}{line}");
+        for bad in [half, "[]", "{\"version\":1}", &glued, "\u{0}\u{0}"] {
+            std::fs::write(&path, format!("{line}\n{bad}\n{line}\n")).unwrap();
+            let read_back = read(&path).unwrap();
+            assert_eq!(read_back.records.len(), 2, "{bad}");
+            let warning = read_back.damaged.unwrap().warning();
+            assert_eq!(
+                warning,
+                format!("{}:2: skipped a damaged line", path.display())
+            );
+
+            std::fs::write(&path, format!("\n{bad}\n{bad}\n")).unwrap();
+            let error = format!("{:#}", read(&path).unwrap_err());
+            assert!(
+                error.starts_with(&format!("{}:2: ", path.display())) && error.contains("damaged"),
+                "{error}"
+            );
+        }
+        std::fs::write(&path, format!("{half}\n{line}\n{glued}\n")).unwrap();
+        let warning = read(&path).unwrap().damaged.unwrap().warning();
+        assert_eq!(
+            warning,
+            format!(
+                "{}:1: skipped 2 damaged lines, beginning here",
+                path.display()
+            )
+        );
+    }
+
+    #[test]
+    fn a_line_of_a_later_release_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let line = serde_json::to_string(&example(Outcome::Hit)).unwrap();
+        let later = line.replace("\"version\":1", "\"version\":9");
+        std::fs::write(&path, format!("{line}\n{later}\n{line}\n")).unwrap();
+        let error = format!("{:#}", read(&path).unwrap_err());
+        assert!(
+            error.starts_with(&format!("{}:2: ", path.display())) && error.contains("version 9"),
+            "{error}"
+        );
+        assert!(format!("{:#}", read(&dir.path().join("none")).unwrap_err()).contains("none"));
+    }
+
+    #[test]
+    fn hits_count_as_savings_and_all_others_as_cost() {
+        let hit = |saved| Record {
+            saved,
+            wall_us: 10,
+            shared: true,
+            ..example(Outcome::Hit)
+        };
+        let miss = |why: &str| Record {
+            why: why.to_owned(),
+            waited_us: 400,
+            time_us: 5,
+            ..example(Outcome::Miss)
+        };
+        let cost = Cost {
+            wall_us: 5_010,
+            cpu_us: 7_000,
+            peak_memory: 1,
+        };
+        let failed = Record {
+            why: "x".to_owned(),
+            peak_memory: 9 << 20,
+            time_us: 9,
+            ..example(Outcome::Failed)
+        };
+        let not_kept = Record {
+            not_kept: Some("y".to_owned()),
+            ..miss("b")
+        };
+        let records = [
+            hit(Some(cost)),
+            hit(None),
+            miss("a"),
+            miss("b"),
+            not_kept,
+            failed,
+        ];
+        let sum = Summary::of(&records);
+        assert_eq!(
+            (
+                sum.links,
+                sum.hits,
+                sum.shared_hits,
+                sum.misses,
+                sum.failed,
+                sum.not_kept
+            ),
+            (6, 2, 2, 3, 1, 1)
+        );
+        assert_eq!(
+            (sum.wall_us, sum.waited_us, sum.cpu_us, sum.peak_memory),
+            (3 * 600 + 1000, 1200, 3600, 9 << 20)
+        );
+        assert_eq!(
+            (sum.saved_wall_us, sum.saved_cpu_us, sum.saved_unknown),
+            (5_000, 7_000, 1)
+        );
+        assert_eq!(
+            (sum.first_us, sum.last_us),
+            (Some(5), Some(records[0].time_us))
+        );
+        let reasons: Vec<_> = sum
+            .reasons
+            .iter()
+            .map(|reason| (reason.links, reason.outcome, reason.why.as_str()))
+            .collect();
+        assert_eq!(
+            reasons,
+            [
+                (2, Outcome::Miss, "b"),
+                (1, Outcome::Miss, "a"),
+                (1, Outcome::Uncached, "y"),
+                (1, Outcome::Failed, "x")
+            ]
+        );
+        assert_eq!(Summary::of(&[]), Summary::default());
     }
 }

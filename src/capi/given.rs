@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::status::OffldError;
-use crate::error::Error;
+use offload_formats::error::Error;
 
 /// Returns the `size` bytes at `data`, which may be NULL if `size` is 0.
 ///

@@ -13,9 +13,9 @@ use super::given::{self, OffldWrite, to_function};
 use super::status::{
     OffldError, OffldStatus, OffldString, Text, catch_into_status, needed, nth, shown,
 };
-use crate::contents::report::{FileReport, Image, Registration, Step};
 use crate::facade;
-use crate::model::OffloadKind;
+use offload_files::contents::report::{FileReport, Image, Registration, Step};
+use offload_formats::model::OffloadKind;
 
 /// OpenMP, in `offld_image_kinds` and in packages.
 pub const OFFLD_KIND_OPENMP: u32 = 1;

@@ -12,10 +12,10 @@ use super::given::{self, OffldWrite, to_function};
 use super::status::{
     OffldError, OffldStatus, OffldString, Text, catch_into_status, made, needed, nth, shown,
 };
-use crate::error::Error;
 use crate::facade::{self, StoredImage};
-use crate::io::file_slice::FileSlice;
-use crate::model::ImageKind;
+use offld_system::io::file_slice::FileSlice;
+use offload_formats::error::Error;
+use offload_formats::model::ImageKind;
 
 /// One binary for each image, in sequence: version 1 of the format, which every LLVM release reads.
 pub const OFFLD_PACK_SEPARATE: u32 = 1;

@@ -13,8 +13,8 @@ use super::given;
 use super::image::{OffldImage, OffldRegistration};
 use super::package::OffldBuffer;
 use super::status::{OffldError, OffldStatus, OffldString, Text, made, needed, nth, shown};
-use crate::contents::report::FileReport;
 use crate::facade::{self, InspectOptions};
+use offload_files::contents::report::FileReport;
 
 /// Options for opening something. Created by `offld_options_new`, freed by `offld_options_free`.
 /// NULL in place of options means the defaults. One handle can be used for any number of calls;

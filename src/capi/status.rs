@@ -11,7 +11,7 @@ use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use crate::error::Error;
+use offload_formats::error::Error;
 
 /// The version of the binary interface that this header describes. It increases when a function is
 /// removed or changes its meaning, and it is part of the shared library's name (`liboffld.so.1`).
@@ -328,7 +328,10 @@ mod tests {
             (error.status, error.system, error.offset),
             (OffldStatus::Io, 2, None)
         );
-        let fault = OffldError::from(Error::from(crate::error::Malformed::new("cut short", 40)));
+        let fault = OffldError::from(Error::from(offload_formats::error::Malformed::new(
+            "cut short",
+            40,
+        )));
         assert_eq!(
             (fault.status, fault.system, offld_error_offset(Some(&fault))),
             (OffldStatus::Malformed, 0, 40)

@@ -9,11 +9,12 @@ use anyhow::{Result, anyhow, bail};
 
 use super::help;
 use crate::args::cl::{self, Kind, Opt, Outcome, ParsedLine, Positional};
-use crate::formats::compressed::{self, Version};
-use crate::sys::session::{self, Session};
-use crate::sys::shell::Shell;
-use crate::sys::threads;
-use crate::tools::bundler::{self, Request, Task};
+use offld_system::environment;
+use offld_system::session::Session;
+use offld_system::shell::Shell;
+use offld_system::threads;
+use offload_files::bundler::{self, Request, Task};
+use offload_formats::compressed::{self, Version};
 
 const NAME: &str = "clang-offload-bundler";
 /// The only category of LLVM's `-debug-only` for this tool.
@@ -301,18 +302,18 @@ impl CompressionSettings {
         let variable =
             |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         let ignored =
-            variable(session::OFFLOAD_BUNDLER_IGNORE_ENV_VAR).is_some_and(|value| value == "1");
+            variable(environment::OFFLOAD_BUNDLER_IGNORE_ENV_VAR).is_some_and(|value| value == "1");
         let variable = |name: &str| if ignored { None } else { variable(name) };
         let is_one = |name: &str| variable(name).is_some_and(|value| value == "1");
-        let level = variable(session::OFFLOAD_BUNDLER_COMPRESSION_LEVEL)
+        let level = variable(environment::OFFLOAD_BUNDLER_COMPRESSION_LEVEL)
             .and_then(|text| level(&text, shell));
-        let version = variable(session::COMPRESSED_BUNDLE_FORMAT_VERSION)
+        let version = variable(environment::COMPRESSED_BUNDLE_FORMAT_VERSION)
             .and_then(|text| version(&text, shell));
         let default = compressed::Options::default();
         CompressionSettings {
             compress: line
                 .flag("compress")
-                .unwrap_or_else(|| is_one(session::OFFLOAD_BUNDLER_COMPRESS)),
+                .unwrap_or_else(|| is_one(environment::OFFLOAD_BUNDLER_COMPRESS)),
             options: compressed::Options {
                 version: version.unwrap_or(default.version),
                 level: line
@@ -324,7 +325,7 @@ impl CompressionSettings {
             },
             verbose: line
                 .flag("verbose")
-                .unwrap_or_else(|| is_one(session::OFFLOAD_BUNDLER_VERBOSE)),
+                .unwrap_or_else(|| is_one(environment::OFFLOAD_BUNDLER_VERBOSE)),
         }
     }
 
@@ -340,14 +341,14 @@ fn level(text: &str, shell: &Shell) -> Option<i32> {
     if level.is_none() {
         shell.line(&format!(
             "Warning: Invalid value for {}: {text}. Ignoring it.",
-            session::OFFLOAD_BUNDLER_COMPRESSION_LEVEL
+            environment::OFFLOAD_BUNDLER_COMPRESSION_LEVEL
         ));
     }
     level
 }
 
 fn version(text: &str, shell: &Shell) -> Option<Version> {
-    let name = session::COMPRESSED_BUNDLE_FORMAT_VERSION;
+    let name = environment::COMPRESSED_BUNDLE_FORMAT_VERSION;
     match decimal(text).and_then(|digits| digits.parse::<u16>().ok()) {
         Some(2) => Some(Version::V2),
         Some(3) => Some(Version::V3),

@@ -1,28 +1,30 @@
 //! `offld cache …`: shows, locates, trims and empties the cache of device links. It works on the
 //! cache that a link in the same environment would use.
 
-mod build;
-mod since;
-
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, civil};
 use serde_json::json;
 
-use crate::args::values::parse_size;
-use crate::store::local::{Collected, EVENTS, Store};
-use crate::store::settings::{self, Setting};
-use crate::store::{Event, Stats, remote};
-use crate::sys::session::{OFFLD_CACHE_KEY, Session};
-use crate::sys::shell::{self, Shell};
-use crate::sys::table::{self, Style};
-use crate::sys::terminal::wrapped;
+use crate::build_log::{self, Outcome, Summary, micros};
+use offld_system::environment::parse_size;
+use offld_system::environment::{self, OFFLD_CACHE_KEY};
+use offld_system::session::Session;
+use offld_system::shell::{self, Shell};
+use offld_system::store::local::{Collected, EVENTS, Store};
+use offld_system::store::settings::{self, Setting};
+use offld_system::store::{Event, Stats, remote};
+use offld_system::table::{self, Style};
+use offld_system::terminal::wrapped;
+use offload_formats::model::printable;
 
 /// The version of the JSON schema.
 pub(super) const SCHEMA: u32 = 1;
@@ -75,10 +77,10 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     if let Command::Stats { json, since, log } = &options.command
         && (since.is_some() || log.is_some())
     {
-        print(build::stats(log.as_deref(), since.as_deref(), *json, shell)?.as_bytes());
+        print(build_stats(log.as_deref(), since.as_deref(), *json, shell)?.as_bytes());
         return Ok(());
     }
-    let setting = settings::resolve(None);
+    let setting = settings::resolve(settings::named_by_environment(&Session::env));
     let Setting {
         root,
         limit,
@@ -255,4 +257,262 @@ fn json(store: &Store) -> Result<String> {
         );
     }
     shell::json(&all)
+}
+
+// `offld cache stats --since`: summarizes the device links of a build, from its log.
+
+/// The maximum number of reasons in the text.
+const SHOWN_REASONS: usize = 10;
+
+/// Summarizes the links in `log` that began at `since` or later, as text or JSON.
+fn build_stats(
+    log: Option<&Path>,
+    since: Option<&str>,
+    json: bool,
+    shell: &Shell,
+) -> Result<String> {
+    let from_environment = || Session::env(environment::OFFLD_CACHE_LOG).map(PathBuf::from);
+    let log = log
+        .map(Path::to_owned)
+        .or_else(from_environment)
+        .ok_or_else(|| {
+            anyhow!(
+                "--since needs a log: pass --log=FILE or set {} to the file the build wrote",
+                environment::OFFLD_CACHE_LOG
+            )
+        })?;
+    let since = since
+        .map(|text| moment(text, SystemTime::now()))
+        .transpose()?;
+    let from = since.map_or(0, |since| {
+        micros(since.duration_since(UNIX_EPOCH).unwrap_or_default())
+    });
+    let contents = build_log::read(&log)?;
+    if let Some(damaged) = &contents.damaged {
+        shell.warn(&damaged.warning());
+    }
+    let summary = Summary::of(
+        contents
+            .records
+            .iter()
+            .filter(|record| record.time_us >= from),
+    );
+    if !json {
+        return Ok(build_text(&log, &summary, shell.stdout_style().width));
+    }
+    let mut all = serde_json::to_value(&summary).context("cannot write the report as JSON")?;
+    all["schema"] = json!(SCHEMA);
+    all["version"] = json!(SCHEMA);
+    all["log"] = log.to_string_lossy().into();
+    Ok(format!("{:#}\n", all))
+}
+
+fn build_text(log: &Path, sum: &Summary, width: Option<usize>) -> String {
+    let time = |micros: u64| table::duration(Duration::from_micros(micros));
+    let mut lines = vec![
+        ("log", log.display().to_string()),
+        ("device links", sum.links.to_string()),
+    ];
+    if let (Some(first), Some(last)) = (sum.first_us, sum.last_us) {
+        lines.push(("from", shown_moment(first)));
+        lines.push(("to", shown_moment(last)));
+    }
+    for (outcome, name) in Outcome::ALL {
+        let of_all = sum.count(outcome) as f64 * 100.0 / sum.links.max(1) as f64;
+        lines.push((name, format!("{} ({of_all:.1}%)", sum.count(outcome))));
+    }
+    if sum.shared_hits > 0 {
+        lines.push(("remote hits", sum.shared_hits.to_string()));
+    }
+    if sum.not_kept > 0 {
+        lines.push(("not stored", sum.not_kept.to_string()));
+    }
+    let memory = table::size(sum.peak_memory, Style::default());
+    lines.push((
+        "run time",
+        format!(
+            "{}, CPU {}, memory up to {memory}",
+            time(sum.wall_us),
+            time(sum.cpu_us)
+        ),
+    ));
+    if sum.waited_us > 0 {
+        lines.push(("waited", time(sum.waited_us)));
+    }
+    let unknown = match sum.saved_unknown {
+        0 => String::new(),
+        count => format!(" (unknown for {count} hits)"),
+    };
+    lines.push((
+        "saved",
+        format!(
+            "{}, CPU {}{unknown}",
+            time(sum.saved_wall_us),
+            time(sum.saved_cpu_us)
+        ),
+    ));
+    let mut text: String = lines
+        .iter()
+        .map(|(name, value)| format!("{name:<14} {value}\n"))
+        .collect();
+    if !sum.reasons.is_empty() {
+        text.push_str("\nwhy\n");
+        let name = |outcome: Outcome| {
+            Outcome::ALL
+                .iter()
+                .find(|(own, _)| *own == outcome)
+                .map_or("", |(_, name)| *name)
+        };
+        let line = |reason: &build_log::Reason| {
+            format!(
+                "  {:>4}  {:<10}  {}\n",
+                reason.links,
+                name(reason.outcome),
+                printable(&reason.why)
+            )
+        };
+        text.extend(sum.reasons.iter().take(SHOWN_REASONS).map(line));
+        let more = sum.reasons.len().saturating_sub(SHOWN_REASONS);
+        if more > 0 {
+            text.push_str(&format!("  and {more} more reasons\n"));
+        }
+    }
+    wrapped(&text, width)
+}
+
+// Parses points in time on a command line: a duration before now, a time of day, or a date with a
+// time.
+
+/// Parses `text` relative to `now`. If `text` has no time zone, the machine's time zone applies.
+fn moment(text: &str, now: SystemTime) -> Result<SystemTime> {
+    let zone = TimeZone::system();
+    if let Some(seconds) = text
+        .strip_prefix('@')
+        .and_then(|seconds| seconds.parse::<u64>().ok())
+    {
+        return UNIX_EPOCH
+            .checked_add(Duration::from_secs(seconds))
+            .ok_or_else(|| unknown_moment(text));
+    }
+    if let Some(length) = length(text) {
+        return now
+            .checked_sub(length)
+            .filter(|then| *then >= UNIX_EPOCH)
+            .ok_or_else(|| unknown_moment(text));
+    }
+    if let Ok(moment) = text.parse::<Timestamp>() {
+        return Ok(moment.into());
+    }
+    if let Ok(time) = format!(
+        "{text}{}",
+        if text.matches(':').count() == 1 {
+            ":00"
+        } else {
+            ""
+        }
+    )
+    .parse::<civil::Time>()
+        && text.contains(':')
+        && !text.contains('-')
+    {
+        let today = Timestamp::try_from(now)?.to_zoned(zone.clone()).date();
+        let moment = SystemTime::from(today.to_datetime(time).to_zoned(zone)?.timestamp());
+        if moment > now {
+            bail!("--since={text}: {text} is later than the current time");
+        }
+        return Ok(moment);
+    }
+    match text.parse::<civil::DateTime>() {
+        Ok(moment) => Ok(moment.to_zoned(zone)?.timestamp().into()),
+        Err(_) => Err(unknown_moment(text)),
+    }
+}
+
+/// Parses a duration: `90s`, `15m`, `2h`, `1d`, `2h30m`.
+fn length(text: &str) -> Option<Duration> {
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let (count, after) = rest.split_at_checked(digits)?;
+        let seconds = match after.chars().next()? {
+            's' => 1,
+            'm' => 60,
+            'h' => 60 * 60,
+            'd' => 24 * 60 * 60,
+            _ => return None,
+        };
+        total = total.checked_add(Duration::from_secs(
+            count.parse::<u64>().ok()?.checked_mul(seconds)?,
+        ))?;
+        rest = after.get(1..)?;
+    }
+    (!text.is_empty()).then_some(total)
+}
+
+fn unknown_moment(text: &str) -> anyhow::Error {
+    anyhow!(
+        "invalid time '{text}' for --since: expected a duration such as 90s, 15m, 2h or 1d, a time such as 14:30 or \
+         2026-11-23T14:30, or seconds since 1970 such as @1700000000"
+    )
+}
+
+/// Formats a point in time, in microseconds since 1970, in the machine's time zone:
+/// `2026-11-23 14:30:05`.
+fn shown_moment(micros: u64) -> String {
+    let moment = i64::try_from(micros)
+        .ok()
+        .and_then(|micros| Timestamp::from_microsecond(micros).ok());
+    let zoned = moment.map(|moment| moment.to_zoned(TimeZone::system()));
+    zoned.map_or_else(
+        || format!("@{}", micros / 1_000_000),
+        |zoned| zoned.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let before = |text: &str| {
+            now.duration_since(moment(text, now).unwrap())
+                .unwrap()
+                .as_secs()
+        };
+        let lengths = [
+            ("90s", 90),
+            ("15m", 900),
+            ("2h30m", 9000),
+            ("1d", 86_400),
+            ("@1699999999", 1),
+        ];
+        for (text, seconds) in lengths {
+            assert_eq!(before(text), seconds, "{text}");
+        }
+        assert_eq!(before("2023-11-14T22:13:19Z"), 1);
+        assert_eq!(before("2023-11-14T22:13:19+00:00"), 1);
+        // In every time zone, the formatted time parses to the same point in time.
+        let text = shown_moment(1_699_999_990_000_000);
+        assert_eq!(before(&text), 10, "{text}");
+        let midnight = before("00:00");
+        assert!(midnight < 25 * 60 * 60, "{midnight}");
+        for text in [
+            "",
+            "x",
+            "5",
+            "5y",
+            "m",
+            "@",
+            "@x",
+            "99999999999999999999s",
+            "25:00",
+            "2023-13-01T00:00",
+            "200000d",
+        ] {
+            assert!(moment(text, now).is_err(), "{text}");
+        }
+    }
 }

@@ -10,20 +10,20 @@ use anyhow::Result;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use super::shared::{Selected, finish, native};
-use crate::contents::report::Image;
-use crate::edit::files::{self, Change, ImageChange, To, change};
-use crate::edit::{Levels, Recompressed, Repack, Verdict};
-use crate::error::Error;
-use crate::model::printable;
-use crate::sys::session::Session;
-use crate::sys::shell::{self, Shell};
-use crate::sys::table::{self, Style};
-use crate::sys::terminal::wrapped;
-use crate::target::Selector;
-use crate::tools::prune::Patterns;
-use crate::tools::replace::NewImage;
-use crate::tools::{prune, replace, strip_device};
+use super::{Selected, finish, native};
+use offld_system::session::Session;
+use offld_system::shell::{self, Shell};
+use offld_system::table::{self, Style};
+use offld_system::terminal::wrapped;
+use offload_files::contents::report::Image;
+use offload_files::edit::files::{self, Change, ImageChange, To, change};
+use offload_files::edit::{Levels, Recompressed, Repack, Verdict};
+use offload_files::prune::Patterns;
+use offload_files::replace::NewImage;
+use offload_files::{prune, replace, strip_device};
+use offload_formats::error::Error;
+use offload_formats::model::printable;
+use offload_formats::target::Selector;
 
 /// The version of the report's schema.
 const SCHEMA: u32 = 1;

@@ -264,13 +264,9 @@ mod tests {
         // Variables that only compilers and linkers read are part of a link's cache key. Manual
         // pages do not describe them.
         const OF_TOOLS: [&str; 4] = ["LD_AUDIT", "LD_PRELOAD", "LLD_REPRODUCE", "TMPDIR"];
-        let sources = [
-            include_str!("../sys/session.rs"),
-            include_str!("../args/settings.rs"),
-        ];
-        let lines = sources.iter().flat_map(|source| source.lines());
-        let read = lines.filter_map(|line| {
-            line.strip_prefix("pub(crate) const ")?
+        let source = include_str!("../../crates/offld-system/src/environment.rs");
+        let read = source.lines().filter_map(|line| {
+            line.strip_prefix("pub const ")?
                 .split_once(": &str = \"")?
                 .1
                 .strip_suffix("\";")

@@ -16,9 +16,9 @@ use super::{EMULATED_TOOLS, help};
 use crate::args::settings::{Jobs, LinkSettings, Named};
 use crate::args::{ArgumentList, Mode, Role};
 use crate::link::pipeline::{self, DistributorRequest};
-use crate::model::printable;
-use crate::sys::session::Session;
-use crate::sys::shell::Shell;
+use offld_system::session::Session;
+use offld_system::shell::Shell;
+use offload_formats::model::printable;
 
 /// Runs as `clang-linker-wrapper`: offld's options first, then the host linker's arguments.
 pub(super) fn clang_linker_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {

@@ -16,8 +16,8 @@ use super::environment::{VARIABLES, Variable};
 use super::own::command_of_width;
 use super::topics::TOPICS;
 use super::{EMULATED_TOOLS, EmulatedTool};
-use crate::sys::session;
-use crate::sys::shell::Shell;
+use offld_system::environment;
+use offld_system::shell::Shell;
 
 /// The options of `offld man`.
 #[derive(Debug, Args)]
@@ -100,7 +100,7 @@ fn command_reads(command: &str, variable: &Variable) -> bool {
     match command {
         "cache" => variable.name.contains("CACHE"),
         "check" => {
-            variable.name == session::OFFLD_NATIVE_ROOT || variable.name == "LD_LIBRARY_PATH"
+            variable.name == environment::OFFLD_NATIVE_ROOT || variable.name == "LD_LIBRARY_PATH"
         }
         "thinlto-distributor" => ["OFFLD_CACHE", "OFFLD_MEMORY", "MAKEFLAGS", "XDG_"]
             .iter()
@@ -116,12 +116,12 @@ fn command_reads(command: &str, variable: &Variable) -> bool {
                 "VIRTUAL_ENV",
             ];
             let is_of_cache = variable.name.starts_with("OFFLD_CACHE")
-                && variable.name != session::OFFLD_CACHE_LOG;
+                && variable.name != environment::OFFLD_CACHE_LOG;
             is_of_cache
-                || variable.name == session::OFFLD_NATIVE_ROOT
+                || variable.name == environment::OFFLD_NATIVE_ROOT
                 || ITS_OWN.contains(&variable.name)
         }
-        "size" => variable.name == session::OFFLD_NATIVE_ROOT,
+        "size" => variable.name == environment::OFFLD_NATIVE_ROOT,
         _ => false,
     }
 }

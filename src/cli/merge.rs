@@ -10,17 +10,17 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use rayon::prelude::*;
 
-use crate::edit::files::{copy_checked, copy_while, copy_with_attributes, tree};
-use crate::error::{self, Silent};
-use crate::io::file_slice::{FileSlice, Spool};
-use crate::model::printable;
-use crate::sys::session::Session;
-use crate::sys::shell::{self, Shell};
-use crate::sys::terminal::wrapped;
-use crate::sys::threads;
-use crate::tools::merge::builds::{Merged, Outcome, merge};
-use crate::tools::merge::folders;
-use crate::tools::merge::parts::{Job, is_host_part, is_part, join, name_of};
+use offld_system::io::file_slice::{FileSlice, Spool};
+use offld_system::session::Session;
+use offld_system::shell::{self, Shell};
+use offld_system::terminal::wrapped;
+use offld_system::threads;
+use offload_files::edit::files::{copy_checked, copy_while, copy_with_attributes, tree};
+use offload_files::merge::builds::{Merged, Outcome, merge};
+use offload_files::merge::merge_folders;
+use offload_files::merge::parts::{Job, is_host_part, is_part, join, name_of};
+use offload_formats::error::{self, Silent};
+use offload_formats::model::printable;
 
 /// The exit status if a file could not be merged.
 const FAILED: u8 = 2;
@@ -200,7 +200,7 @@ fn build_folders(
     else {
         bail!("cannot write merged directories to stdout: pass -o DIR");
     };
-    let folder = match folders::merge(folders, session)? {
+    let folder = match merge_folders(folders, session)? {
         Ok(folder) => folder,
         Err(reasons) => return Err(print_reasons(&reasons, session)),
     };

@@ -1,6 +1,6 @@
 //! The tools that offld emulates: offld behaves as a different tool for each name that it is called
 //! by. Each tool turns its command line into a request to the library. Only `main` turns a result
-//! into an exit status.
+//! into an exit status. The parts that several commands share are here as well.
 
 mod bundler;
 mod cache;
@@ -10,11 +10,9 @@ mod help;
 mod link;
 mod manual;
 mod merge;
-mod overview;
 mod own;
 mod packager;
 mod reports;
-mod shared;
 mod size;
 mod split;
 mod topics;
@@ -25,10 +23,19 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueHint};
+
 use crate::args::Role;
 use crate::args::cl::Refused;
-use crate::error;
-use crate::sys::shell::Shell;
+use offld_system::environment::parse_size;
+use offld_system::native::{self, Machine};
+use offld_system::shell::{self, Shell};
+use offload_files::contents;
+use offload_files::contents::folders::Selection;
+use offload_formats::error::{self, Error, Silent};
+use offload_formats::model::{OffloadKind, printable};
+use offload_formats::target::{Selector, Target};
 
 /// Runs a tool with its arguments (without `argv[0]`).
 type RunFn = fn(&[OsString], &Arc<Shell>) -> anyhow::Result<()>;
@@ -171,6 +178,97 @@ fn by_word(word: &OsStr) -> Option<&'static EmulatedTool> {
     EMULATED_TOOLS
         .iter()
         .find(|personality| personality.name == word)
+}
+
+// Parts that several commands share: `--only` and `--exclude` select files and members, `native`
+// selects this machine's devices, `--max-unpacked` limits decompressed data. Also the end of a
+// command: its report, its errors, its exit status.
+
+/// The options.
+#[derive(Debug, Args)]
+struct Selected {
+    /// Process only files and members of wheels, zip files and tar archives whose path or name
+    /// matches; repeatable
+    #[arg(long, value_name = "GLOB", value_hint = ValueHint::Other)]
+    only: Vec<String>,
+    /// Skip files and members whose path or name matches; repeatable
+    #[arg(long, value_name = "GLOB", value_hint = ValueHint::Other)]
+    exclude: Vec<String>,
+}
+
+impl Selected {
+    fn selection(&self) -> Result<Arc<Selection>> {
+        Ok(Arc::new(Selection::new(&self.only, &self.exclude)?))
+    }
+
+    /// Fails if a pattern of `--only` matched nothing, and warns of unmatched patterns of
+    /// `--exclude`.
+    fn check(selection: &Selection, shell: &Shell) -> Result<()> {
+        if let Some(pattern) = selection.unmatched_only().next() {
+            return Err(Error::usage(format!(
+                "no file or member matches `{}` of --only",
+                printable(pattern)
+            ))
+            .into());
+        }
+        for pattern in selection.unmatched_exclude() {
+            shell.warn(&format!(
+                "no file or member matches `{}` of --exclude",
+                printable(pattern)
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Parses the value of `--max-unpacked`.
+fn max_unpacked(size: Option<&OsString>) -> Result<u64> {
+    size.map_or(Ok(contents::Options::default().max_unpacked), |size| {
+        parse_size(size).context("--max-unpacked")
+    })
+}
+
+/// Returns the devices of this machine that `selector` selects. A GPU selector without a matching
+/// GPU is an error.
+fn native(selector: &Selector) -> Result<Vec<Target>> {
+    let machine = Machine::read(&native::root())?;
+    let kind = selector.kind();
+    let amd = machine
+        .amd
+        .iter()
+        .map(|name| Target::new("amdgcn-amd-amdhsa", name));
+    let nvidia = machine
+        .nvidia
+        .iter()
+        .map(|name| Target::new("nvptx64-nvidia-cuda", name));
+    let cpu = Target::new(&format!("{}-pc-linux-gnu", std::env::consts::ARCH), "");
+    let all: Vec<Target> = match kind {
+        Some(OffloadKind::Hip) => amd.collect(),
+        Some(OffloadKind::Cuda) => nvidia.collect(),
+        _ => amd.chain(nvidia).chain([cpu]).collect(),
+    };
+    if all.is_empty() {
+        bail!("`{selector}`: no matching GPU on this machine");
+    }
+    Ok(all)
+}
+
+/// Prints a report, then `errors`. Fails with `status` unless it is 0.
+fn finish(
+    text: &str,
+    errors: impl IntoIterator<Item = impl AsRef<str>>,
+    status: u8,
+    shell: &Shell,
+) -> Result<()> {
+    let printed = shell::print(text);
+    for error in errors {
+        shell.error(error.as_ref());
+    }
+    printed?;
+    match status {
+        0 => Ok(()),
+        status => Err(Silent { status }.into()),
+    }
 }
 
 #[cfg(test)]

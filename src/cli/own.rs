@@ -9,10 +9,10 @@ use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use super::{by_word, cache, edits, link, manual, merge, overview, reports, size, split};
-use crate::error::{self, Silent, StepFailed};
-use crate::sys::shell::Shell;
-use crate::sys::terminal::{self, ColourChoice};
+use super::{by_word, cache, edits, help, link, manual, merge, reports, size, split};
+use offld_system::shell::Shell;
+use offld_system::terminal::{self, ColourChoice};
+use offload_formats::error::{self, Silent, StepFailed};
 
 /// The offload linker: links device code, and inspects, checks and edits binaries.
 #[derive(Debug, Parser)]
@@ -160,10 +160,10 @@ commands! {
     "doctor" Doctor(reports::Doctor) reports::doctor;
     ""
     /// Explain a command, an emulated tool or a topic
-    "help" Help(overview::Options) overview::run;
+    "help" Help(help::Options) help::run;
     "Shells"
     /// Write completions for a shell to stdout
-    "completions" Completions(overview::Completions) overview::completions;
+    "completions" Completions(help::Completions) help::completions;
     "Shells"
     /// Write manual pages to a directory
     "man" Man(manual::Options) manual::run;
@@ -248,7 +248,7 @@ pub(super) fn command_of_width(width: Option<usize>) -> clap::Command {
     let command = Own::command()
         .term_width(width.unwrap_or_default())
         .mut_subcommands(|own| with_headings(own, width));
-    let page = overview::page(&command);
+    let page = help::page(&command);
     command.override_help(page)
 }
 

@@ -10,12 +10,12 @@ use anyhow::{Result, bail};
 
 use super::help;
 use crate::args::cl::{self, Kind, Opt, Outcome, ParsedLine, Positional};
-use crate::formats::recipe::{Recipe, Style};
-use crate::model::LLVM_MAJOR;
-use crate::sys::session::Session;
-use crate::sys::shell::Shell;
-use crate::sys::toolchain;
-use crate::tools::packager::{self, Extract, Format, ImageArguments, Pack};
+use crate::toolchain;
+use offld_system::session::Session;
+use offld_system::shell::Shell;
+use offload_files::packager::{self, Extract, Format, ImageArguments, Pack};
+use offload_formats::model::LLVM_MAJOR;
+use offload_formats::recipe::{Recipe, Style};
 
 static TOOL: cl::ToolSpec = cl::ToolSpec {
     name: "llvm-offload-binary",

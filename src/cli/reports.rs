@@ -8,15 +8,16 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::{Args, ValueHint};
 
-use super::shared::{Selected, finish, max_unpacked};
-use crate::contents;
-use crate::sys::native;
-use crate::sys::session::Session;
-use crate::sys::shell::{self, Shell};
-use crate::sys::table::Style;
-use crate::tools::check::report::Answer;
-use crate::tools::inspect::table;
-use crate::tools::{check, doctor, explain, inspect};
+use super::{Selected, finish, max_unpacked};
+use crate::tools::{doctor, explain};
+use offld_system::native;
+use offld_system::session::Session;
+use offld_system::shell::{self, Shell};
+use offld_system::table::Style;
+use offload_files::check::report::Answer;
+use offload_files::contents;
+use offload_files::inspect::{report_text, summary_text};
+use offload_files::{check, inspect};
 
 /// The options of `offld inspect`.
 #[derive(Debug, Args)]
@@ -85,8 +86,8 @@ pub(super) fn inspect(options: Inspect, shell: &Arc<Shell>) -> Result<()> {
     };
     let text = match (options.json, options.summary) {
         (true, _) => shell::json(&report)?,
-        (false, true) => table::summary(&report, style),
-        (false, false) => table::text(&report, style),
+        (false, true) => summary_text(&report, style),
+        (false, false) => report_text(&report, style),
     };
     let has_device_code = report
         .files

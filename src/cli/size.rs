@@ -8,20 +8,18 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
-use super::shared::{Selected, finish, max_unpacked, native};
-use crate::args::values::parse_size;
-use crate::contents::layout::Names;
-use crate::model::printable;
-use crate::sys::session::Session;
-use crate::sys::shell::Shell;
-use crate::sys::table::Style;
-use crate::tools::size::budget::{Budget, Outcome};
-use crate::tools::size::report::{FileSize, Report};
-use crate::tools::size::rows::{View, levels, tree};
-use crate::tools::size::table::{self, Look};
-use crate::tools::size::{
-    Counted, Level, Sizes, html, markdown, measure, measure_old, pattern, save,
-};
+use super::{Selected, finish, max_unpacked, native};
+use offld_system::environment::parse_size;
+use offld_system::session::Session;
+use offld_system::shell::Shell;
+use offld_system::table::Style;
+use offload_files::contents::layout::Names;
+use offload_files::size::budget::{Budget, Outcome};
+use offload_files::size::report::{FileSize, Report};
+use offload_files::size::rows::{View, levels, tree};
+use offload_files::size::table::{self, Look};
+use offload_files::size::{Counted, Level, Sizes, html, measure, measure_old, pattern, save};
+use offload_formats::model::printable;
 
 /// The exit status if a budget is exceeded.
 const OVER_BUDGET: u8 = 3;
@@ -273,7 +271,7 @@ fn text(
     let top = Some(options.top).filter(|top| *top > 0);
     let style = style(options, shell);
     if options.markdown {
-        return markdown::text(
+        return table::markdown(
             sizes,
             &tree(&sizes.items, old_items, &view),
             outcomes,

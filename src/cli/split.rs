@@ -8,19 +8,19 @@ use anyhow::{Context, Result};
 use clap::Args;
 use rayon::prelude::*;
 
-use crate::edit::files::{copy_with_attributes, keep_attributes, tree};
-use crate::edit::split_manifest::Device;
-use crate::error::{self, Silent};
-use crate::io::file_slice::FileSlice;
-use crate::io::outputs::Outputs;
-use crate::model::printable;
-use crate::sys::progress::{Meter, Reached};
-use crate::sys::session::Session;
-use crate::sys::shell::{self, Shell};
-use crate::sys::table::{self, Style};
-use crate::sys::terminal::wrapped;
-use crate::sys::threads;
-use crate::tools::split::{Split, split};
+use offld_system::io::file_slice::FileSlice;
+use offld_system::io::outputs::Outputs;
+use offld_system::progress::{Meter, Reached};
+use offld_system::session::Session;
+use offld_system::shell::{self, Shell};
+use offld_system::table::{self, Style};
+use offld_system::terminal::wrapped;
+use offld_system::threads;
+use offload_files::edit::files::{copy_with_attributes, keep_attributes, tree};
+use offload_files::edit::split_manifest::Device;
+use offload_files::split::{Split, split};
+use offload_formats::error::{self, Silent};
+use offload_formats::model::printable;
 
 /// The exit status if a file could not be split.
 const FAILED: u8 = 2;

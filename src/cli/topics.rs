@@ -291,7 +291,7 @@ pub(super) fn row(name: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::Selector;
+    use offload_formats::target::Selector;
 
     #[test]
     fn topics_are_sorted_and_refer_to_existing_options() {

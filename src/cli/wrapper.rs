@@ -10,10 +10,10 @@ use anyhow::{Context, Result, bail};
 use super::help;
 use crate::args::cl::{self, Kind, Opt, Outcome, ParsedLine, Positional, ToolSpec};
 use crate::llvm::Llvm;
-use crate::model::{Generation, LLVM_RELEASE, OffloadKind};
-use crate::sys::session::{Session, SessionOptions};
-use crate::sys::shell::Shell;
 use crate::tools::wrapper::{Emit, INLINE_LIMIT, Input, Request, wrap};
+use offld_system::session::{Session, SessionOptions};
+use offld_system::shell::Shell;
+use offload_formats::model::{Generation, LLVM_RELEASE, OffloadKind};
 
 const KINDS: &[(&str, &str)] = &[
     ("openmp", "Wrap OpenMP binaries"),

@@ -6,19 +6,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Messages, expect_opens};
-use crate::contents::layout::Names;
-use crate::contents::report::FileReport;
-use crate::contents::selection::Selection;
-use crate::contents::{Options, Reader};
-use crate::error::Error;
-use crate::io::file_slice::FileSlice;
-use crate::io::outputs::io_error;
-use crate::sys::threads;
-use crate::tools::check::report::Report as CheckReport;
-use crate::tools::check::{self, Asked, Request};
-use crate::tools::size::report::{Level, Report as SizeReport};
-use crate::tools::size::rows::{View, levels, tree};
-use crate::tools::size::{Counted, measure, pattern};
+use offld_system::io::file_slice::FileSlice;
+use offld_system::io::outputs::io_error;
+use offld_system::threads;
+use offload_files::check::report::Report as CheckReport;
+use offload_files::check::{self, Asked, Request};
+use offload_files::contents::folders::Selection;
+use offload_files::contents::layout::Names;
+use offload_files::contents::report::FileReport;
+use offload_files::contents::{Options, Reader};
+use offload_files::size::report::{Level, Report as SizeReport};
+use offload_files::size::rows::{View, levels, tree};
+use offload_files::size::{Counted, measure, pattern};
+use offload_formats::error::Error;
 
 /// Options for inspection.
 #[derive(Debug, Clone, Default)]
@@ -302,8 +302,8 @@ mod tests {
     fn bytes_are_read_like_a_file_and_open_no_other_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
-        let mut file = crate::formats::offload_binary::write(
-            crate::model::ImageKind::Object,
+        let mut file = offload_formats::offload_binary::write(
+            offload_formats::model::ImageKind::Object,
             1,
             0,
             &[("arch", "a")],

@@ -6,13 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::{Messages, without_comma};
-use crate::error::Error;
-use crate::formats::compressed;
-use crate::model::OffloadKind;
-use crate::tools::bundler::{self, Request, Task};
+use offload_files::bundler::{self, Request, Task};
 #[cfg(feature = "capi")]
-pub(crate) use crate::tools::packager::StoredImage;
-use crate::tools::packager::{self, Extract, Format, ImageArguments, Pack};
+pub(crate) use offload_files::packager::StoredImage;
+use offload_files::packager::{self, Extract, Format, ImageArguments, Pack};
+use offload_formats::compressed;
+use offload_formats::error::Error;
+use offload_formats::model::OffloadKind;
 
 /// An image with its metadata. [`pack`] reads `file`. [`extract`] writes it, and an image matches
 /// if it has all other values given here.
@@ -198,7 +198,7 @@ pub(crate) fn pack_to(
 /// is the same as for inspected files.
 #[cfg(feature = "capi")]
 pub(crate) fn unpack_bytes(bytes: &[u8]) -> Result<Vec<StoredImage>, Error> {
-    let most = crate::contents::most_unpacked(bytes.len() as u64);
+    let most = offload_files::contents::most_unpacked(bytes.len() as u64);
     packager::unpack(bytes, most, &Messages::discard().session()).map_err(Error::of)
 }
 

@@ -2,11 +2,13 @@
 //! value. `pipeline` calls the stages in order; read it first. Stages do not call each other.
 
 pub(crate) mod device;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 pub(crate) mod host;
 pub(crate) mod inputs;
 pub(crate) mod payload;
 pub(crate) mod pipeline;
 pub(crate) mod register;
 pub(crate) mod reproduce;
-pub mod scan;
+pub(crate) mod scan;
 pub(crate) mod select;

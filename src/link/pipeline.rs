@@ -17,7 +17,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::args::settings::{Destination, LinkSettings, OFFLD_TIME_TRACE};
+use crate::args::settings::{Destination, LinkSettings};
 use crate::args::{ArgumentList, Role};
 pub(crate) use crate::link::device::DistributorRequest;
 use crate::link::device::{self, DeviceContext, Linked};
@@ -28,15 +28,16 @@ use crate::link::payload::{self, BundleContext};
 use crate::link::register::{self, RegisterContext};
 use crate::link::scan::{self, DeviceImage, HostFacts};
 use crate::link::select::DeviceJob;
-use crate::registration::{self, sycl};
-use crate::sys::launcher::Launcher;
-use crate::sys::session::{Session, SessionOptions};
-use crate::sys::shell::Shell;
-use crate::sys::trace::span;
-use crate::target::Target;
 use background::Background;
 use late::Unfilled;
 use line_inputs::{input_specs, out_name};
+use offld_system::environment::OFFLD_TIME_TRACE;
+use offld_system::launcher::Launcher;
+use offld_system::session::{Session, SessionOptions};
+use offld_system::shell::Shell;
+use offld_system::trace::span;
+use offload_formats::registration::{self, sycl};
+use offload_formats::target::Target;
 
 /// Runs the link that `ledger` describes in a session of its own. `ld_first`: look for `ld` as the
 /// host linker before `ld.lld`. `embedded`: offld runs as a library in another process (see

@@ -2,12 +2,11 @@
 //! directory. Images do not pass through LLVM but are streamed into objects of their own. If the
 //! user is shown the module, it contains the images instead.
 
-pub(crate) mod image_object;
 mod plan;
-mod registration_object;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,19 +14,25 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 
+use crate::BUILD;
 use crate::args::settings::LinkSettings;
-use crate::edit::backpatch::{Filling, REGISTERED, placeholder};
-use crate::formats::offload_sections::entry_section;
-use crate::io::rope::Rope;
+use crate::link::device::Tool;
 use crate::link::payload::{Group, Payload};
-use crate::llvm::protocol::Form;
-use crate::llvm::{Llvm, Purpose};
-use crate::registration::sycl;
-use crate::registration::{self, Plan};
-use crate::store::Cache;
-use crate::sys::session::Session;
-use crate::sys::threads;
-use image_object::{HostObject, StreamedImage};
+use crate::llvm::{Llvm, Purpose, find_program};
+use crate::toolchain;
+use offld_system::io::rope::Rope;
+use offld_system::run::Equivalent;
+use offld_system::session::Session;
+use offld_system::store::{Cache, Event, Key, Scope};
+use offld_system::threads;
+use offload_files::edit::backpatch::{Filling, REGISTERED, placeholder};
+use offload_files::image_object::{self, HostObject, StreamedImage};
+use offload_formats::compose::join;
+use offload_formats::elf::link_note::{self, LinkedBy};
+use offload_formats::model::{Generation, ObjectFormat, OffloadKind};
+use offload_formats::offload_sections::entry_section;
+use offload_formats::registration::protocol::{Form, Request};
+use offload_formats::registration::{self, Plan, sycl};
 
 /// Size in bytes from which an image gets an object of its own.
 const LARGE: u64 = 8 << 20;
@@ -63,7 +68,7 @@ pub(crate) fn begin(groups: &[Group], context: &RegisterContext<'_>) {
         Some(plans) => {
             let missing: Vec<Vec<u8>> = plans
                 .iter()
-                .filter_map(|plan| registration_object::missing(plan, context))
+                .filter_map(|plan| missing_request(plan, context))
                 .collect();
             if !missing.is_empty() {
                 context.llvm.start_early(context.host_triple, missing);
@@ -185,17 +190,17 @@ fn host_objects(
     let wrapper = session.scratch.path(&format!("{stem}.wrapper"), "o")?;
     if context.settings.run.save_temps {
         let bitcode = session.scratch.path(&format!("{stem}.wrapper"), "bc")?;
-        session.runner.show_in_process(&|| {
-            registration_object::commands(payload, context, &bitcode, &wrapper, session)
-        })?;
+        session
+            .runner
+            .show_in_process(&|| llvm_commands(payload, context, &bitcode, &wrapper, session))?;
         session.runner.make(&bitcode, &|path| {
             write(path, &context.llvm.make(Form::Bitcode, &plan, &purpose)?)
         })?;
     }
     session.runner.make(&wrapper, &|path| {
-        registration_object::write_with_note(
+        write_with_note(
             path,
-            &registration_object::object(&plan, &purpose, context, session)?,
+            &registration_object(&plan, &purpose, context, session)?,
             first,
             context,
         )
@@ -266,4 +271,213 @@ fn stream_images(
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     std::fs::write(path, bytes).with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+// Registration objects: from the cache, or generated. The key of an object contains its plan, with
+// the images that are part of it, and the program that generates it. The object is host code that
+// runs before `main`, so a shared cache is used for it only if its entries are signed
+// (`OFFLD_CACHE_KEY`).
+//
+// A note in the first object names the linker of the device code. Cached objects have no note, so
+// that links with other compilers share them.
+
+/// Returns the object of `plan` from the cache, or generates and caches it.
+fn registration_object(
+    plan: &Plan,
+    purpose: &Purpose,
+    context: &RegisterContext<'_>,
+    session: &Session,
+) -> Result<Vec<u8>> {
+    let request = Request::Make {
+        form: Form::Object,
+        plan: plan.clone(),
+    }
+    .encode()?;
+    let (Some(cache), Ok(program)) = (context.cache, find_program()) else {
+        return context.llvm.make_encoded(&request, purpose);
+    };
+    let say = |what: &str| {
+        if context.settings.run.verbose {
+            session.shell.note(&format!("{}: {what}", purpose.step));
+        }
+    };
+    let known = generator(&program, cache);
+    let found = known
+        .as_ref()
+        .map(|generator| object_key(&request, generator, cache))
+        .and_then(|key| Some((key, cache.record(key, Scope::Code)?)));
+    if let Some((key, object)) = found {
+        cache.count(Event::RegistrationHit);
+        say(if cache.was_shared_record(key) {
+            "found in the remote cache"
+        } else {
+            "found in the cache"
+        });
+        return Ok(object);
+    }
+    cache.count(Event::RegistrationMiss);
+    say("not in the cache");
+    let object = context.llvm.make_encoded(&request, purpose)?;
+    let (later, copy, since) = (Arc::clone(cache), object.clone(), context.llvm.created());
+    cache.later(move || {
+        let generator = known.or_else(|| Tool::of(&program, &later).ok());
+        // If the program was replaced in the meantime, either version may have generated the
+        // object.
+        if let Some(generator) =
+            generator.filter(|generator| generator.verify_unchanged(since).is_ok())
+        {
+            let key = object_key(&request, &generator, &later);
+            let _ = later.put_record(key, &copy, Scope::Code);
+        }
+    });
+    Ok(object)
+}
+
+/// Returns the request for the object of `plan`, if the object is not in the cache.
+fn missing_request(plan: &Plan, context: &RegisterContext<'_>) -> Option<Vec<u8>> {
+    let request = Request::Make {
+        form: Form::Object,
+        plan: plan.clone(),
+    }
+    .encode()
+    .ok()?;
+    let Some(cache) = context.cache else {
+        return Some(request);
+    };
+    let known = find_program()
+        .ok()
+        .and_then(|program| generator(&program, cache));
+    let found = known
+        .and_then(|generator| cache.record(object_key(&request, &generator, cache), Scope::Code));
+    found.is_none().then_some(request)
+}
+
+/// Returns the identity of the program that generates objects, if a lookup can succeed with it. A
+/// program without a record has generated no object in this machine's cache, and hashing it takes a
+/// while. But with a signed cache, another machine may have shared the objects of its copy.
+fn generator(program: &Path, cache: &Arc<Cache>) -> Option<Tool> {
+    let known = Tool::from_record(program, cache);
+    known.or_else(|| {
+        if cache.is_signed() {
+            Tool::of(program, cache).ok()
+        } else {
+            None
+        }
+    })
+}
+
+/// Returns the key in `cache` for the object of `request` by `generator`.
+fn object_key(request: &[u8], generator: &Tool, cache: &Cache) -> Key {
+    let mut key = cache.shared_key("registration object 2");
+    key.add(BUILD).add(generator.digest.bytes()).add(request);
+    key.key()
+}
+
+/// Writes `object`, a registration object, to `path`. The first object of an ELF link gets the
+/// note, unless the user turned it off.
+fn write_with_note(
+    path: &Path,
+    object: &[u8],
+    first: bool,
+    context: &RegisterContext<'_>,
+) -> Result<()> {
+    let describe = || format!("cannot write `{}`", path.display());
+    let wanted = first
+        && !context.settings.no_note
+        && ObjectFormat::of(context.host_triple) == ObjectFormat::Elf;
+    if !wanted {
+        return std::fs::write(path, object).with_context(describe);
+    }
+    let by = LinkedBy::this(context.device_compiler);
+    let noted = link_note::add(object, &by)
+        .and_then(|parts| join(object, &parts, &[]))
+        .with_context(|| format!("cannot add a note to `{}`", path.display()))?;
+    std::fs::write(path, noted).with_context(describe)
+}
+
+/// Returns the commands of LLVM's tools that create the module `bitcode` and the object `object` of
+/// `payload`, one step each, as LLVM's wrapper of release 23 and later runs them for `--save-temps`.
+/// offld only prints them: pasted into a shell, they repeat the work of this process.
+/// llvm-offload-wrapper supports only the entry tables of LLVM 21 and later, and the SYCL
+/// registration of LLVM 22; for others there are no commands.
+fn llvm_commands(
+    payload: &Payload,
+    context: &RegisterContext<'_>,
+    bitcode: &Path,
+    object: &Path,
+    session: &Session,
+) -> Result<Vec<Equivalent>> {
+    let settings = context.settings;
+    let known = payload.generation == Generation::Llvm21
+        && (payload.kind != OffloadKind::Sycl || context.sycl == sycl::Registration::Llvm22);
+    if !known {
+        return Ok(Vec::new());
+    }
+    let tool = |name| toolchain::llvm_tool(name, &settings.device);
+    let mut commands = Vec::new();
+    let mut inputs: Vec<PathBuf> = Vec::new();
+    for image in &payload.images {
+        let Some(file) = &image.file else {
+            return Ok(Vec::new());
+        };
+        let Some(target) = &image.target else {
+            inputs.push(file.clone());
+            continue;
+        };
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+        let packed = session
+            .scratch
+            .path(&format!("{stem}.{}", payload.kind.name()), "offload")?;
+        commands.push((
+            tool("llvm-offload-binary"),
+            packing_arguments(file, target, payload.kind, &packed),
+        ));
+        inputs.push(packed);
+    }
+
+    let triple = context.host_triple;
+    let mut args: Vec<OsString> = vec![
+        format!("--triple={triple}").into(),
+        format!("--kind={}", payload.kind.name()).into(),
+    ];
+    if settings.host.relocatable && payload.kind == OffloadKind::OpenMp {
+        args.push("--relocatable".into());
+    }
+    args.extend(["-o".into(), bitcode.into()]);
+    args.extend(inputs.into_iter().map(PathBuf::into_os_string));
+    commands.push((tool("llvm-offload-wrapper"), args));
+
+    let clang = session.runner.program(
+        toolchain::device_compiler(Some(&settings.device), None).map(|choice| choice.compiler.path),
+        "clang",
+    )?;
+    let arguments = [
+        "--no-default-config",
+        &format!("--target={triple}"),
+        "-fPIC",
+        "-c",
+        "-o",
+    ]
+    .map(OsString::from);
+    commands.push((
+        clang,
+        [&arguments[..], &[object.into(), bitcode.into()]].concat(),
+    ));
+    Ok(commands)
+}
+
+/// Returns the llvm-offload-binary arguments that put an image into its container.
+fn packing_arguments(
+    file: &Path,
+    (triple, arch): &(String, String),
+    kind: OffloadKind,
+    output: &Path,
+) -> Vec<OsString> {
+    let mut image = OsString::from("--image=file=");
+    image.push(file);
+    image.push(OsStr::new(&format!(
+        ",triple={triple},arch={arch},kind={}",
+        kind.name()
+    )));
+    vec!["-o".into(), output.into(), image]
 }

@@ -12,32 +12,33 @@
 
 mod archive;
 mod line;
-mod needed;
-mod texts;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::args::response;
-use crate::args::settings::{Destination, InputName, InputSpec, LinkSettings, OFFLD_REPRODUCE};
-use crate::args::{ArgKind, ArgumentList, Role};
-use crate::formats::bitcode;
-use crate::formats::magic::{Magic, magic};
-use crate::io::bytes::Bytes;
-use crate::io::loader;
+use crate::args::settings::{Destination, InputName, InputSpec, InputState, LinkSettings};
+use crate::args::{self, ArgKind, ArgumentList, Role};
 use crate::link::host;
 use crate::link::inputs::search::{Naming, Search};
 use crate::link::inputs::{self, Inputs, OpenedFiles};
 use crate::link::scan::{self, DeviceImage};
-use crate::sys::session::Session;
-use crate::sys::toolchain::{self, Compiler};
-use crate::target::Target;
+use crate::toolchain::{self, Compiler};
 use archive::{Content, Root};
-use line::ReproducedLine;
+use line::{OUT, ReproducedLine};
+use offld_system::environment::OFFLD_REPRODUCE;
+use offld_system::io::bytes::Bytes;
+use offld_system::io::loader::{self, RunPaths};
+use offld_system::posix_shell::quoted_if_needed;
+use offld_system::session::Session;
+use offld_system::{response, run};
+use offload_formats::magic::{Magic, magic};
+use offload_formats::target::Target;
+use offload_formats::{bitcode, dynamic};
 
 /// The directory for the libraries that only libraries need.
 const NEEDED: &str = "needed";
@@ -105,14 +106,14 @@ fn entries(link: &LinkToReproduce<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf
         .filter(|path| is_shared(path))
         .cloned()
         .collect();
-    let libraries = needed::libraries(shared, &run_time_folders(link), link.search);
+    let libraries = needed_libraries(shared, &run_time_folders(link), link.search);
     let triple = tools
         .host_triple
         .as_ref()
         .map(|triple| OsString::from(format!("--host-triple={triple}")));
     // The quoting depends on the host's triple, which the script passes on the command line.
-    let style = response::style_of(link.settings.role, triple.as_slice());
-    let facts = texts::ScriptValues {
+    let style = args::response_style(link.settings.role, triple.as_slice());
+    let facts = ScriptValues {
         role: link.settings.role,
         linker: link.linker,
         output: output(link.settings),
@@ -127,18 +128,18 @@ fn entries(link: &LinkToReproduce<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf
         )
     };
     let texts = [
-        ("run.sh", Content::Script(texts::script(&facts))),
+        ("run.sh", Content::Script(script_text(&facts))),
         (
             "response.txt",
             Content::Text(response::spill(&line.args, style)),
         ),
         (
             "original.txt",
-            Content::Text(texts::original(root.current(), link.ledger.given())),
+            Content::Text(original_text(root.current(), link.ledger.given())),
         ),
         (
             "versions.txt",
-            Content::Text(texts::versions(tools.compiler.as_ref(), link.linker)),
+            Content::Text(versions_text(tools.compiler.as_ref(), link.linker)),
         ),
     ];
     let texts = texts
@@ -167,7 +168,7 @@ fn files(
         .cloned()
         .collect();
     files.extend(opened.opened.into_iter().map(|file| file.path));
-    files.extend(needed::opened(
+    files.extend(opened_files(
         line.scripts.iter().cloned().map(InputName::File),
         link.search,
     ));
@@ -191,7 +192,7 @@ fn files(
     }
     if let Some(compiler) = &tools.compiler {
         files.extend(tools.cpus.iter().flat_map(|cpu| {
-            needed::of_compiler(compiler, cpu, link.settings.host.sysroot.as_deref())
+            files_of_compiler(compiler, cpu, link.settings.host.sysroot.as_deref())
         }));
     }
     Ok(files)
@@ -318,5 +319,253 @@ impl Tools {
             runtime: runtime.unwrap_or_default().args,
             cpus,
         }
+    }
+}
+
+// Files that a link reads but its command line does not name. These are the files that the device
+// compiler adds to a link for a CPU, and the libraries that shared libraries need. GNU ld opens
+// the latter to check that every symbol is defined.
+
+/// The start files of a shared object, and `crtbegin.o`, by which clang recognises the directory of
+/// a GCC.
+const START_FILES: [&str; 5] = [
+    ":crti.o",
+    ":crtn.o",
+    ":crtbegin.o",
+    ":crtbeginS.o",
+    ":crtendS.o",
+];
+/// The libraries that clang adds.
+const COMPILER_LIBRARIES: [&str; 4] = ["gcc", "gcc_s", "c", "m"];
+
+/// Returns the libraries that `libraries` need, directly or indirectly, by name. The search order
+/// is GNU ld's: `folders` (`-rpath-link`, then `-rpath`), `LD_LIBRARY_PATH`, the run path of the
+/// library that needs them, and the directories for all libraries.
+fn needed_libraries(
+    libraries: Vec<PathBuf>,
+    folders: &[PathBuf],
+    search: &Search,
+) -> BTreeMap<OsString, PathBuf> {
+    let folders = [folders, &loader::environment()].concat();
+    let mut found = BTreeMap::new();
+    let mut todo = libraries;
+    while let Some(library) = todo.pop() {
+        let Ok(bytes) = Bytes::open(&library) else {
+            continue;
+        };
+        let Ok(dynamic) = dynamic::read(bytes.as_slice()) else {
+            continue;
+        };
+        let run_paths = RunPaths::new(&dynamic, &library, None);
+        for name in dynamic.needed.into_iter().map(OsStr::from_bytes) {
+            if found.contains_key(name) {
+                continue;
+            }
+            let there = folders
+                .iter()
+                .chain(run_paths.folders())
+                .map(|folder| folder.join(name))
+                .find(|path| path.is_file());
+            let exact_name: OsString = [OsStr::new(":"), name].into_iter().collect();
+            if let Some(path) = there.or_else(|| search.library(&exact_name, false)) {
+                todo.push(path.clone());
+                found.insert(name.to_owned(), path);
+            }
+        }
+    }
+    found
+}
+
+/// Returns the files that `compiler` adds to a link for `triple`: start files, and the compiler's
+/// and C's libraries.
+fn files_of_compiler(compiler: &Compiler, triple: &str, sysroot: Option<&Path>) -> Vec<PathBuf> {
+    let mut args = vec![
+        format!("--target={triple}"),
+        "-print-search-dirs".to_owned(),
+    ];
+    args.extend(sysroot.map(|sysroot| format!("--sysroot={}", sysroot.display())));
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let answer = run::stdout_of(&compiler.path, &args).unwrap_or_default();
+    let Some(folders) = answer
+        .lines()
+        .find_map(|line| line.strip_prefix("libraries: ="))
+    else {
+        return Vec::new();
+    };
+    let folders: Vec<PathBuf> = loader::split(OsStr::new(folders)).collect();
+    let search = Search::new(&folders, sysroot, Naming::Unix, "");
+    let names = START_FILES.iter().chain(&COMPILER_LIBRARIES);
+    opened_files(
+        names.map(|name| InputName::Library(OsString::from(name))),
+        &search,
+    )
+}
+
+/// Returns the files that are opened for inputs with these names.
+fn opened_files(names: impl Iterator<Item = InputName>, search: &Search) -> Vec<PathBuf> {
+    let specs: Vec<InputSpec> = names.map(spec_of).collect();
+    inputs::files(&specs, search)
+        .opened
+        .into_iter()
+        .map(|file| file.path)
+        .collect()
+}
+
+fn spec_of(name: InputName) -> InputSpec {
+    InputSpec {
+        name,
+        state: InputState::default(),
+        token: 0,
+    }
+}
+
+// Texts of a reproduction: the script that repeats the link, the original command line, and the
+// versions of the tools.
+
+/// The values that are inserted into the script.
+struct ScriptValues<'a> {
+    /// The tool that the command line is for.
+    role: Role,
+    /// The linker of the original link.
+    linker: &'a Path,
+    /// The output's name.
+    output: &'a OsStr,
+    /// The option for the host's triple, if it is known.
+    host_triple: &'a [OsString],
+    /// Options of offld that LLVM's wrapper does not have.
+    offld_only: &'a [OsString],
+}
+
+/// `run.sh`.
+fn script_text(values: &ScriptValues<'_>) -> Vec<u8> {
+    let output = [OsStr::new(OUT), values.output].join(OsStr::new("/"));
+    let tool_name = match values.role {
+        Role::Wrapper => "clang-linker-wrapper",
+        Role::Ld => "ld",
+    };
+    // `--emit-fatbin-only` needs no linker, but the script needs a name there.
+    let linker = if values.linker.as_os_str().is_empty() {
+        OsStr::new("ld")
+    } else {
+        values.linker.as_os_str()
+    };
+    let replacements: [(&[u8], Vec<u8>); 6] = [
+        (b"@LINKER@", quoted(linker)),
+        (b"@OUTPUT@", one_line(&output)),
+        (b"@OUT@", OUT.into()),
+        (b"@HOST_TRIPLE@", all_quoted(values.host_triple)),
+        (b"@OFFLD_ONLY@", all_quoted(values.offld_only)),
+        (b"@PERSONALITY@", tool_name.into()),
+    ];
+    let mut text = Vec::new();
+    let mut rest: &[u8] = include_bytes!("reproduce/run.sh");
+    while let Some((byte, after)) = rest.split_first() {
+        match replacements.iter().find(|(name, _)| rest.starts_with(name)) {
+            Some((name, value)) => {
+                text.extend_from_slice(value);
+                rest = &rest[name.len()..];
+            }
+            None => {
+                text.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    text
+}
+
+/// `original.txt`: shell commands that repeat the original link.
+fn original_text(folder: &Path, given: &[OsString]) -> Vec<u8> {
+    let mut text = b"cd ".to_vec();
+    text.extend(quoted(folder.as_os_str()));
+    text.push(b'\n');
+    text.extend(quoted(&std::env::args_os().next().unwrap_or_default()));
+    for arg in given {
+        text.push(b' ');
+        text.extend(quoted(arg));
+    }
+    text.push(b'\n');
+    text
+}
+
+/// `versions.txt`.
+fn versions_text(compiler: Option<&Compiler>, linker: &Path) -> Vec<u8> {
+    let mut text = format!("offld {}\n", env!("CARGO_PKG_VERSION")).into_bytes();
+    add_tool(
+        &mut text,
+        "device compiler",
+        compiler.map(|compiler| compiler.path.as_path()),
+    );
+    add_tool(
+        &mut text,
+        "host linker",
+        Some(linker).filter(|linker| !linker.as_os_str().is_empty()),
+    );
+    text
+}
+
+fn add_tool(text: &mut Vec<u8>, what: &str, path: Option<&Path>) {
+    let Some(path) = path else {
+        return text.extend(format!("{what}: none found\n").bytes());
+    };
+    let answer = run::stdout_of(path, &["--version"]).unwrap_or_default();
+    text.extend(format!("{what}: {}", one_line(path.as_os_str()).escape_ascii()).bytes());
+    text.extend(
+        format!(
+            " ({})\n",
+            answer.lines().next().unwrap_or("unknown version")
+        )
+        .bytes(),
+    );
+}
+
+fn all_quoted(args: &[OsString]) -> Vec<u8> {
+    args.iter()
+        .map(|arg| quoted(arg))
+        .collect::<Vec<_>>()
+        .join(&b' ')
+}
+
+fn quoted(arg: &OsStr) -> Vec<u8> {
+    quoted_if_needed(arg.as_bytes())
+}
+
+/// Returns `text` for a comment: line breaks, which would end the comment, are replaced.
+fn one_line(text: &OsStr) -> Vec<u8> {
+    text.as_bytes()
+        .iter()
+        .map(|byte| if *byte == b'\n' { b'?' } else { *byte })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_placeholder_of_the_script_is_replaced() {
+        let values = ScriptValues {
+            role: Role::Ld,
+            linker: Path::new("/a b/ld"),
+            output: OsStr::new("x"),
+            host_triple: &[],
+            offld_only: &["--wrapper-why".into()],
+        };
+        let text = String::from_utf8(script_text(&values)).unwrap();
+        assert!(
+            text.contains("linker='/a b/ld'\n") && text.contains("set -- ld \"$@\""),
+            "{text}"
+        );
+        assert!(text.contains("set -- --wrapper-why \"$@\""), "{text}");
+        assert_eq!(
+            text.matches('@').count(),
+            text.matches("$@").count() + text.matches("@response.txt").count()
+        );
+    }
+
+    #[test]
+    fn arguments_are_quoted_byte_for_byte() {
+        assert_eq!(quoted(OsStr::from_bytes(b"it's \xff")), b"'it'\\''s \xff'");
+        assert_eq!(quoted(OsStr::new("")), b"''");
     }
 }

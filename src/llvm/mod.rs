@@ -2,29 +2,30 @@
 //! objects, bitcode, assembly or text. LLVM is in a separate process so that its crashes do not end
 //! `offld`, and so that commands without LLVM do not load it.
 //!
-//! `protocol` is shared by both programs, `program` finds the executable, and [`Llvm`] manages the
-//! process for one command.
+//! `protocol` is shared by both programs, [`find_program`] finds the executable, and [`Llvm`]
+//! manages the process for one command.
 
-pub(crate) mod program;
-pub mod protocol;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
-use crate::args::response::Style;
-use crate::error::StepFailed;
-use crate::registration::Plan;
-use crate::sys::run::{self, Cmd};
-use crate::sys::service::Service;
-use crate::sys::session::{self, Session};
-use crate::sys::threads::lock;
-use protocol::{Answer, BUILD, Form, Request};
+use crate::BUILD;
+use offld_system::environment;
+use offld_system::response::Style;
+use offld_system::run::{self, Cmd};
+use offld_system::service::Service;
+use offld_system::session::Session;
+use offld_system::threads::lock;
+use offload_formats::error::StepFailed;
+use offload_formats::registration::Plan;
+use offload_formats::registration::protocol::{self, Answer, Form, Request};
 
 /// Time limit of one request, unless `OFFLD_LLVM_TIMEOUT` is set.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
@@ -186,7 +187,7 @@ impl<'s> Llvm<'s> {
     }
 
     fn start(&self, host_triple: Option<&str>) -> Result<Running> {
-        let program = program::find()?;
+        let program = find_program()?;
         let mut args = vec![OsString::from(protocol::SERVE)];
         args.extend(host_triple.map(OsString::from));
         let cmd = Cmd {
@@ -217,10 +218,10 @@ impl<'s> Llvm<'s> {
 /// Adds `OFFLD_LLVM` to the error of a program that ended without naming its build. If the variable
 /// is set, its value is the likely cause.
 fn blame(cmd: &Cmd, error: anyhow::Error) -> anyhow::Error {
-    match Session::env(session::OFFLD_LLVM) {
+    match Session::env(environment::OFFLD_LLVM) {
         Some(_) => error.context(format!(
             "{}: `{}` is not a working offld-llvm",
-            session::OFFLD_LLVM,
+            environment::OFFLD_LLVM,
             cmd.program.display()
         )),
         None => error,
@@ -237,12 +238,12 @@ fn check_build(cmd: &Cmd, hello: &[u8]) -> Result<()> {
          one",
         cmd.program.display(),
         String::from_utf8_lossy(hello.get(..hello.len().min(200)).unwrap_or_default()),
-        session::OFFLD_LLVM
+        environment::OFFLD_LLVM
     )
 }
 
 fn timeout() -> Result<Duration> {
-    let Some(text) = Session::env(session::OFFLD_LLVM_TIMEOUT) else {
+    let Some(text) = Session::env(environment::OFFLD_LLVM_TIMEOUT) else {
         return Ok(DEFAULT_TIMEOUT);
     };
     match text
@@ -253,8 +254,63 @@ fn timeout() -> Result<Duration> {
         Some(seconds) => Ok(Duration::from_secs(seconds)),
         None => bail!(
             "{}={}: expected a number of seconds above 0",
-            session::OFFLD_LLVM_TIMEOUT,
+            environment::OFFLD_LLVM_TIMEOUT,
             text.to_string_lossy()
         ),
     }
+}
+
+// Finds `offld-llvm`: the path in `OFFLD_LLVM`, else the directory of the running `offld`, else
+// `../libexec/offld` from there.
+
+/// The program's file name.
+const PROGRAM_NAME: &str = "offld-llvm";
+
+/// Returns the path of `offld-llvm`.
+///
+/// # Errors
+/// The program is in none of these locations. The error lists them, with the command that installs
+/// the program.
+pub(crate) fn find_program() -> Result<PathBuf> {
+    if let Some(named) = Session::env(environment::OFFLD_LLVM) {
+        let path = PathBuf::from(named);
+        if !path.is_file() {
+            bail!(
+                "{} names `{}`, which is not a file",
+                environment::OFFLD_LLVM,
+                path.display()
+            );
+        }
+        return Ok(path);
+    }
+    let own = std::env::current_exe()
+        .context("cannot determine the path of offld, next to which offld-llvm is installed")?;
+    let candidates = candidates(own.parent().unwrap_or(Path::new("/")));
+    match candidates.iter().find(|place| place.is_file()) {
+        Some(found) => Ok(found.clone()),
+        None => bail!(
+            "cannot find `{PROGRAM_NAME}`, the program that generates registration code: neither {} exists. Build it with `cargo build \
+             --features llvm` or `make install`, or set {} to its path",
+            candidates
+                .iter()
+                .map(|place| format!("`{}`", place.display()))
+                .collect::<Vec<_>>()
+                .join(" nor "),
+            environment::OFFLD_LLVM
+        ),
+    }
+}
+
+fn candidates(folder: &Path) -> Vec<PathBuf> {
+    let mut candidates = vec![folder.join(PROGRAM_NAME)];
+    candidates.extend(
+        folder
+            .parent()
+            .map(|above| above.join("libexec/offld").join(PROGRAM_NAME)),
+    );
+    // The library's own tests run one directory below the programs that cargo builds.
+    if cfg!(test) {
+        candidates.extend(folder.parent().map(|above| above.join(PROGRAM_NAME)));
+    }
+    candidates
 }

@@ -1,10 +1,10 @@
 //! The encoding of requests and answers, and the errors for a program that does not answer.
 
 use super::*;
-use crate::model::Generation;
-use crate::registration::{ImagePlace, Images, PlannedImage, openmp};
-use crate::sys::session::SessionOptions;
-use crate::sys::shell::Shell;
+use offld_system::session::SessionOptions;
+use offld_system::shell::Shell;
+use offload_formats::model::Generation;
+use offload_formats::registration::{ImagePlace, Images, PlannedImage, openmp};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -140,7 +140,7 @@ impl Service for Echo {
     fn send(
         &mut self,
         request: &[u8],
-    ) -> std::result::Result<(), crate::sys::service::ServiceFailure> {
+    ) -> std::result::Result<(), offld_system::service::ServiceFailure> {
         self.asked.push_back(request.to_vec());
         self.all.lock().unwrap().push(request.to_vec());
         Ok(())
@@ -149,7 +149,7 @@ impl Service for Echo {
     fn answer(
         &mut self,
         _limit: Duration,
-    ) -> std::result::Result<Vec<u8>, crate::sys::service::ServiceFailure> {
+    ) -> std::result::Result<Vec<u8>, offld_system::service::ServiceFailure> {
         let request = self.asked.pop_front().unwrap();
         let hello = Request::Hello.encode().unwrap();
         Ok(if request == hello {
@@ -166,7 +166,7 @@ struct Echoes(Arc<Mutex<Vec<Vec<u8>>>>);
 
 #[cfg(feature = "with-llvm")]
 impl run::Run for Echoes {
-    fn run(&self, _cmd: &Cmd) -> Result<crate::sys::trace::Usage> {
+    fn run(&self, _cmd: &Cmd) -> Result<offld_system::trace::Usage> {
         bail!("nothing is run here")
     }
 
@@ -177,7 +177,7 @@ impl run::Run for Echoes {
     fn serve(
         &self,
         _cmd: &Cmd,
-        _signals: &Arc<crate::sys::signals::Signals>,
+        _signals: &Arc<offld_system::signals::Signals>,
     ) -> Result<Box<dyn Service>> {
         Ok(Box::new(Echo {
             asked: VecDeque::new(),

@@ -14,8 +14,8 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// The module in `ARROWS`: `link::scan` for `src/link/scan/object.rs`, `formats` for
-    /// `src/formats/fatbin.rs`. The files of another program form a module with its name.
+    /// The module in `LAYERS`: `link::scan` for `src/link/scan/object.rs`. The files of another
+    /// program form a module with its name. `None` for a file of another crate.
     pub(crate) fn room(&self) -> Option<String> {
         let inside = self.path.strip_prefix("src/")?;
         Some(room_of(
@@ -45,7 +45,7 @@ impl Source {
     }
 }
 
-/// The module in `ARROWS` of a path below `crate::`. In `link`, `tools` and `bin`, each submodule
+/// The module in `LAYERS` of a path below `crate::`. In `link`, `tools` and `bin`, each submodule
 /// counts separately.
 pub(crate) fn room_of(path: &str) -> String {
     let mut parts = path.split("::");
@@ -89,7 +89,7 @@ pub(crate) fn sources(folders: &[&str]) -> Vec<Source> {
 
 /// The sources of the product, without unit test files.
 pub(crate) fn product() -> Vec<Source> {
-    sources(&["src"])
+    sources(&["src", "crates"])
         .into_iter()
         .filter(|source| !source.is_test())
         .collect()

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use libtest_mimic::{Failed, Trial};
-use offld::formats::compose::{Item, join};
-use offld::formats::elf::strip::strip_debug;
-use offld::formats::fatbin::{Code, Entry, Method, NewEntry, compose, lz4, read_all};
+use offload_formats::compose::{Item, join};
+use offload_formats::elf::strip::strip_debug;
+use offload_formats::fatbin::{Code, Entry, Method, NewEntry, compose, lz4, read_all};
 
 use super::support::{Outcome, Work, cuda_tools, ensure, expect_equal, missing, passed, run, test};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
-use offld::formats::{bitcode, offload_sections};
+use offload_formats::{bitcode, offload_sections};
 
 use crate::support::{
     OFFLOAD, Outcome, Release, Work, expect_equal, llvm, made, missing, output, passed, run, shown,

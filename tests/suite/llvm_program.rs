@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::protocol::BUILD;
+use offld::BUILD;
 
 use super::effort::llvm_inside;
 use super::kit::Image;

@@ -86,7 +86,7 @@ fn variables_in_pages() -> Outcome {
     let page = pages(&work)?;
     let all = page("offld.1")?;
     let source = |file| std::fs::read_to_string(crate::support::root().join(file));
-    let sources = source("src/sys/session.rs")? + &source("src/args/settings.rs")?;
+    let sources = source("crates/offld-system/src/environment.rs")?;
     let ours: Vec<&str> = sources
         .split('"')
         .filter(|word| word.starts_with("OFFLD_") || word.starts_with("OFFLOAD_"))

@@ -5,8 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{Kind, Opt, Outcome, ParsedLine, Positional, Refused, ToolSpec, help};
-use crate::args::response::{self, Style};
+use super::{Kind, Opt, Outcome, ParsedLine, Positional, Refused, ToolSpec, help_text};
+use offld_system::response::{self, Style};
 
 /// Parses `args` after expanding response files. `called` is `argv[0]`, which `args` does not
 /// contain.
@@ -37,7 +37,7 @@ pub(crate) fn parse(tool: &ToolSpec, called: &str, args: &[OsString]) -> anyhow:
     }
     parser.check_missing();
     // LLVM omits the headings if a tool prints its help without a request for it.
-    let text = help::text(tool, &parser.program, false, true);
+    let text = help_text(tool, &parser.program, false, true);
     if !parser.faults.is_empty() {
         return Err(Refused {
             lines: parser.faults,
@@ -164,7 +164,7 @@ impl Parser<'_> {
                 false
             }),
         };
-        let text = |hidden, flat| Some(help::text(self.tool, &self.program, hidden, flat));
+        let text = |hidden, flat| Some(help_text(self.tool, &self.program, hidden, flat));
         match name {
             "help" => text(false, false),
             "help-hidden" => text(true, false),

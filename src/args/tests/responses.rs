@@ -7,8 +7,9 @@ use std::process::Command;
 
 use proptest::prelude::*;
 
-use super::super::response::{Style, expand, needs_spill, spill, style_of, tokenize};
+use super::super::response_style as style_of;
 use super::*;
+use offld_system::response::{Style, expand, needs_spill, spill, tokenize};
 
 fn tokens(text: &str, style: Style) -> Vec<String> {
     tokenize(text.as_bytes(), style)

@@ -3,9 +3,7 @@
 //! equals that of LLVM 22's wrapper, except for its `target datalayout` and the differences that
 //! `tests` lists. This file has the code that the offload kinds share; each kind has its own file.
 
-use super::context::QuietContext;
-use super::host::Host;
-use super::{emit_fatbin, emit_openmp, emit_sycl};
+use super::{Host, QuietContext, emit_fatbin, emit_openmp, emit_sycl};
 use anyhow::{Context as _, Result, anyhow, bail};
 use inkwell::attributes::AttributeLoc;
 use inkwell::builder::Builder;
@@ -25,13 +23,13 @@ use object::elf::{
 };
 use object::read::elf::FileHeader;
 use object::{Endian, Endianness, FileKind};
-use offld::formats::elf::property::AARCH64_GCS;
-use offld::formats::offload_sections;
-use offld::model::Generation;
-use offld::programs::registration::entries::{Bounds, BoundsDefined, Field, Retention, Struct};
-use offld::programs::registration::host::Family;
-use offld::programs::registration::openmp;
-use offld::programs::registration::{
+use offload_formats::elf::property::AARCH64_GCS;
+use offload_formats::model::Generation;
+use offload_formats::offload_sections;
+use offload_formats::registration::entries::{Bounds, BoundsDefined, Field, Retention, Struct};
+use offload_formats::registration::host::Family;
+use offload_formats::registration::openmp;
+use offload_formats::registration::{
     self, FUNCTION_SECTION, ImagePlace, Images, LATER, MODULE, Plan, fatbin,
 };
 use std::cell::RefCell;

@@ -12,8 +12,8 @@ use inkwell::types::{BasicMetadataTypeEnum, BasicTypeEnum, IntType};
 use inkwell::values::{
     BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue, PointerValue,
 };
-use offld::programs::registration::ImagePlace;
-use offld::programs::registration::fatbin::{self, Argument, Call, Contract, EntryField};
+use offload_formats::registration::ImagePlace;
+use offload_formats::registration::fatbin::{self, Argument, Call, Contract, EntryField};
 
 /// Emits the registration of `file` according to the contract `how`.
 pub(super) fn emit(emitter: &Emitter<'_, '_>, how: &Contract, file: &ImagePlace) -> Result<()> {

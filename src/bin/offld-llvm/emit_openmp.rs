@@ -5,8 +5,8 @@ use super::emit::Emitter;
 use anyhow::{Result, bail};
 use inkwell::module::Linkage;
 use inkwell::values::PointerValue;
-use offld::programs::registration::openmp::{self, Registration, Undo};
-use offld::programs::registration::{ImagePlace, PlannedImage};
+use offload_formats::registration::openmp::{self, Registration, Undo};
+use offload_formats::registration::{ImagePlace, PlannedImage};
 
 /// Emits the registration of `images` according to `how`.
 pub(super) fn emit(

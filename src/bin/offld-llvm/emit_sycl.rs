@@ -7,7 +7,7 @@ use super::emit::Emitter;
 use anyhow::{Context as _, Result};
 use inkwell::module::Linkage;
 use inkwell::values::{BasicValueEnum, GlobalValue, IntValue, PointerValue, StructValue};
-use offld::programs::registration::{ImagePlace, SyclImage, entries, sycl};
+use offload_formats::registration::{ImagePlace, SyclImage, entries, sycl};
 use std::collections::HashMap;
 
 /// Emits the registration of `images`.

@@ -1,17 +1,18 @@
 //! Compares printed modules with those of LLVM 22, 19 and 15 (`tests/reference-ir`), and compiles
 //! modules for every host.
 
+use crate::Host;
 use crate::emit::{compile, print_module};
-use crate::host::Host;
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Object, ObjectSection, ObjectSymbol};
-use offld::formats::offload_sections::entry_section;
-use offld::formats::{intel_spirv::wrap_intel_spirv, offload_binary};
-use offld::model::{Generation, ImageKind, OffloadKind};
-use offld::programs::protocol::{Answer, BUILD, Form, Request};
-use offld::programs::registration::host::FAMILIES;
-use offld::programs::registration::openmp::{self, inline_image};
-use offld::programs::registration::{ImagePlace, Images, Plan, PlannedImage};
+use offld::BUILD;
+use offload_formats::model::{Generation, ImageKind, OffloadKind};
+use offload_formats::offload_sections::entry_section;
+use offload_formats::registration::host::FAMILIES;
+use offload_formats::registration::openmp::{self, inline_image};
+use offload_formats::registration::protocol::{Answer, Form, Request};
+use offload_formats::registration::{ImagePlace, Images, Plan, PlannedImage};
+use offload_formats::{intel_spirv::wrap_intel_spirv, offload_binary};
 use std::error::Error;
 use std::process::Command;
 

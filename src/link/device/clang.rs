@@ -7,14 +7,15 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use super::other_linkers::OptionStyle;
-use super::{DeviceContext, gpu_runtime, libraries, nvlink};
+use super::codegen_options::OptionStyle;
+use super::{DeviceContext, libraries, nvlink};
 use crate::args::settings::{BitcodeLibrary, LlvmOption};
-use crate::formats::magic;
 use crate::link::select::DeviceJob;
-use crate::model::OffloadKind;
-use crate::sys::{threads, toolchain};
-use crate::target::Target;
+use crate::toolchain;
+use offld_system::threads;
+use offload_formats::magic;
+use offload_formats::model::OffloadKind;
+use offload_formats::target::Target;
 
 /// Returns the arguments for linking `inputs`, the job's input arguments, to `output`.
 pub(super) fn arguments(
@@ -78,7 +79,7 @@ pub(super) fn arguments(
             .arg(format!("-triple={}", target.triple));
         args.arg("-Xlinker").arg(format!("-arch={}", target.arch));
     }
-    let libraries = gpu_runtime::words(context, job);
+    let libraries = libraries::gpu_runtime_args(context, job);
     libraries.add_before(&mut args);
     add_user_args(&mut args, words, job, context);
     libraries.add_after(&mut args);

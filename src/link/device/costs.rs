@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::build_log::Cost;
-use crate::formats::magic;
 use crate::link::select::DeviceJob;
-use crate::store::{Cache, Key, KeyBuilder, Scope};
-use crate::sys::session;
-use crate::sys::threads::lock;
+use offld_system::session;
+use offld_system::store::{Cache, Key, KeyBuilder, Scope};
+use offld_system::threads::lock;
+use offload_formats::magic;
 
 /// Version of the record format.
 const VERSION: u32 = 1;

@@ -10,22 +10,22 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::DeviceContext;
-use super::attempt::Completed;
+use super::codegen_options::RemoteCompilerArgs;
 use super::distributor::Report;
 use super::link_cache::{LinkQuery, ResolvedLink};
 use super::messages;
-use super::remote_compiler::RemoteCompilerArgs;
+use super::running::Completed;
 use crate::args::settings::{Distribute, Jobs, Launching, LinkSettings};
-use crate::error::StepFailed;
-use crate::formats::{bitcode, magic};
 use crate::link::select::DeviceJob;
-use crate::sys::jobs::are_counted;
-use crate::sys::launcher::{FolderGuard, Launcher};
-use crate::sys::parent_death::Lifeline;
-use crate::sys::run::{self, Cmd};
-use crate::sys::session::Session;
-use crate::sys::threads;
-use crate::sys::toolchain::Compiler;
+use crate::toolchain::Compiler;
+use offld_system::jobs::are_counted;
+use offld_system::launcher::{FolderGuard, Launcher};
+use offld_system::parent_death::Lifeline;
+use offld_system::run::{self, Cmd};
+use offld_system::session::Session;
+use offld_system::threads;
+use offload_formats::error::StepFailed;
+use offload_formats::{bitcode, magic};
 
 /// First LLVM release whose ld.lld starts distributors.
 const FIRST_RELEASE: u32 = 22;

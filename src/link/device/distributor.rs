@@ -5,17 +5,15 @@
 //! parallel, and their objects are cached.
 //!
 //! ld.lld starts this program and waits for it. A device link or the user names it in the linker's
-//! arguments. Messages go to stderr. If a device link waits, they go to a report (`report`)
+//! arguments. Messages go to stderr. If a device link waits, they go to a report ([`Report`])
 //! instead, because that link caches its linker's stderr.
 
-mod jobs_file;
 mod keys;
-mod report;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -24,23 +22,20 @@ use super::link_cache::{Tool, of_environment};
 use super::messages;
 use super::schedule::{self, LookedUp, Work};
 use super::schedule::{RunnerSlot, RunnerSlots};
-use crate::args::response::Style;
 use crate::args::settings::{LinkSettings, MemoryLimit, RunOptions};
-use crate::error;
-use crate::store::{BlobName, Cache, Caching, Key, Scope};
-use crate::sys::clock::{self, Clock, Moment, SystemClock};
-use crate::sys::jobs::{Demand, JobSlots, Refusal};
-use crate::sys::launcher::{Launched, Launcher, Ran, Request};
-use crate::sys::parent_death;
-use crate::sys::run::{CapturedOutput, Cmd};
-use crate::sys::session::{self, Session, SessionOptions};
-use crate::sys::shell::Shell;
-use crate::sys::signals;
-use crate::sys::trace::Usage;
-use jobs_file::{BackendJob, JobsFile};
-use keys::UnitKeys;
-pub(super) use report::Report;
-use report::SharedReport;
+use keys::{BackendJob, JobsFile, UnitKeys};
+use offld_system::clock::{self, Clock, Moment, SystemClock};
+use offld_system::jobs::{Demand, JobSlots, Refusal};
+use offld_system::launcher::{Launched, Launcher, Ran, Request};
+use offld_system::response::Style;
+use offld_system::run::{CapturedOutput, Cmd};
+use offld_system::session::{self, Session, SessionOptions};
+use offld_system::shell::Shell;
+use offld_system::store::{BlobName, Cache, Caching, Key, Scope};
+use offld_system::threads::lock;
+use offld_system::trace::Usage;
+use offld_system::{environment, parent_death, signals};
+use offload_formats::error;
 
 /// Arguments of `offld thinlto-distributor`.
 #[derive(Debug)]
@@ -138,7 +133,7 @@ fn compile_all(
     let launcher = Launcher::new(&run.launching, run.verbose)?;
     // A device link that waits for this process has already reserved the memory and set up the
     // temporary directory.
-    let within = Session::env(session::OFFLD_WITHIN).is_some();
+    let within = Session::env(environment::OFFLD_WITHIN).is_some();
     let temp_folder = launcher
         .as_ref()
         .filter(|_| !within)
@@ -153,7 +148,7 @@ fn compile_all(
         ..Session::new(Arc::clone(shell), options)
     };
     let program = PathBuf::from(file.program()?);
-    let caching = Caching::open(cache, &session.shell);
+    let caching = Caching::open(cache.folder.clone(), &session.shell);
     let begun = caching
         .cache()
         .map_or_else(|_| SystemClock.moment(), |cache| cache.clock().moment());
@@ -490,5 +485,177 @@ impl FinishedUnit {
             .put_record(self.key, &record, Scope::Shared)
             .with_context(|| "cannot write the cache record")
             .map_err(text_of)
+    }
+}
+
+// The report that a distributor writes for the waiting device link: unit counts, messages for the
+// user, and the error, if any.
+
+/// The report of one distributor.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::link::device) struct Report {
+    /// Number of units found in the cache.
+    pub(in crate::link::device) found: usize,
+    /// Number of those that came from the remote cache.
+    pub(in crate::link::device) shared: usize,
+    /// Number of units compiled.
+    pub(in crate::link::device) compiled: usize,
+    /// Number of those compiled on this machine.
+    pub(in crate::link::device) here: usize,
+    /// Estimated peak memory of all jobs on this machine together, in bytes.
+    pub(in crate::link::device) memory: u64,
+    /// Messages for the user, each with its label: `warning`, `note`, or empty for a plain line.
+    pub(in crate::link::device) messages: Vec<(String, String)>,
+    /// The message that reports a failed launcher.
+    pub(in crate::link::device) given_up: Option<String>,
+    /// Reason not to cache the resulting image.
+    pub(in crate::link::device) not_kept: Option<String>,
+    /// The error and the exit status.
+    pub(in crate::link::device) failed: Option<(String, u8)>,
+}
+
+impl Report {
+    /// Reads the report at `path`, or returns `None` if the distributor wrote none.
+    pub(in crate::link::device) fn read(path: &Path) -> Option<Report> {
+        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+    }
+}
+
+/// A report that is being collected.
+#[derive(Debug, Default)]
+struct SharedReport(Mutex<Report>);
+
+impl SharedReport {
+    /// Creates a shell called `name` whose messages go to the report. Only the compilers' own
+    /// output is printed.
+    fn shell(self: &Arc<Self>, name: &str) -> Shell {
+        let told = Arc::clone(self);
+        Shell::stderr(name).with_messages_to(move |label, text| {
+            told.report()
+                .messages
+                .push((label.to_owned(), text.to_owned()))
+        })
+    }
+
+    /// Counts a cache hit. `shared`: it came from the remote cache.
+    fn found(&self, shared: bool) {
+        let mut report = self.report();
+        report.found += 1;
+        report.shared += usize::from(shared);
+    }
+
+    /// Counts a compiled unit. `here`: on this machine.
+    fn compiled(&self, usage: Usage, here: bool) {
+        let mut report = self.report();
+        report.compiled += 1;
+        report.here += usize::from(here);
+        if here {
+            report.memory = report.memory.max(usage.peak_memory);
+        }
+    }
+
+    /// Records that the launcher has failed. The last warning is the message about that.
+    fn given_up(&self) {
+        let mut report = self.report();
+        if report.given_up.is_none() {
+            let warned = report
+                .messages
+                .iter()
+                .rev()
+                .find(|(label, _)| label == "warning")
+                .map(|(_, text)| text.clone());
+            report.given_up = warned;
+        }
+    }
+
+    /// Records that an object was compiled with files that differ from those of this machine.
+    fn not_kept(&self, why: &str) {
+        self.report().not_kept.get_or_insert_with(|| why.to_owned());
+    }
+
+    /// Completes the memory estimate for at most `at_once` parallel jobs. Returns the message with
+    /// the counts.
+    fn done(&self, at_once: usize) -> String {
+        let mut report = self.report();
+        report.memory = report
+            .memory
+            .saturating_mul(at_once.min(report.here) as u64);
+        report.count()
+    }
+
+    /// Writes the report to `path`.
+    fn write(&self, path: &Path, failed: Option<&anyhow::Error>) -> Result<()> {
+        let mut report = self.report().clone();
+        report.failed = failed.map(|failed| (error::chain(failed), error::exit_status(failed)));
+        let bytes = serde_json::to_vec(&report)?;
+        std::fs::write(path, bytes)
+            .with_context(|| format!("cannot write the report `{}`", path.display()))
+    }
+
+    fn report(&self) -> MutexGuard<'_, Report> {
+        lock(&self.0)
+    }
+}
+
+impl Report {
+    /// The message with the counts.
+    pub(in crate::link::device) fn count(&self) -> String {
+        let Report {
+            found,
+            shared,
+            compiled,
+            ..
+        } = self;
+        let of_others = if *shared > 0 {
+            format!(" ({shared} of them in the remote cache)")
+        } else {
+            String::new()
+        };
+        format!("ThinLTO: {found} units found in the cache{of_others}, {compiled} compiled")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report");
+        assert_eq!(Report::read(&path), None);
+        let told = Arc::new(SharedReport::default());
+        let shell = told.shell("offld");
+        told.found(true);
+        told.found(false);
+        for peak_memory in [10, 30, 20] {
+            told.compiled(
+                Usage {
+                    peak_memory,
+                    ..Usage::default()
+                },
+                peak_memory < 30,
+            );
+        }
+        shell.note("n");
+        shell.warn("w");
+        shell.line("l");
+        let message = told.done(2);
+        assert_eq!(
+            message,
+            "ThinLTO: 2 units found in the cache (1 of them in the remote cache), 3 compiled"
+        );
+        let failed = error::StepFailed::new("why", 7).into();
+        told.write(&path, Some(&failed)).unwrap();
+        let report = Report::read(&path).unwrap();
+        assert_eq!(
+            (report.found, report.shared, report.compiled, report.memory),
+            (2, 1, 3, 40)
+        );
+        let messages = [("note", "n"), ("warning", "w"), ("", "l")]
+            .map(|(label, text)| (label.to_owned(), text.to_owned()));
+        assert_eq!(report.messages, messages);
+        assert_eq!(report.failed, Some(("why".to_owned(), 7)));
+        assert!(told.write(&dir.path().join("none/report"), None).is_err());
     }
 }

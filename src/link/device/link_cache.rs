@@ -1,7 +1,7 @@
 //! Device link cache: finds images by everything that determines their contents.
 //!
 //! The key of an image consists of its device code, the linker's arguments, the linker itself and
-//! the environment. In addition, a manifest (`manifest`) records the other files that the linker
+//! the environment. In addition, a manifest ([`Manifest`]) records the other files that the linker
 //! read. A cached image is valid only while those are unchanged.
 //!
 //! The compiler provides the linker's arguments (`linker_command`). offld then runs the linker
@@ -10,17 +10,13 @@
 //! If the inputs of a link cannot be fully determined, the link is not cached, and a note gives the
 //! reason. The compiler then runs it as without a cache.
 
-mod compiler_query;
 mod driver_files;
-mod driver_probe_paths;
 mod file_snapshot;
 mod keys;
 mod libraries;
 mod linker_args;
 mod linker_command;
 mod linker_reads;
-mod manifest;
-mod mounts;
 mod nvidia;
 mod reads;
 mod store;
@@ -35,25 +31,25 @@ use std::sync::{Arc, Mutex, OnceLock};
 use anyhow::Result;
 
 use super::DeviceContext;
-use super::attempt::{Attempt, Completed, RunContext};
 use super::distribution::Distribution;
-use super::log_line::LogLine;
+use super::messages::LogLine;
+use super::running::{Attempt, Completed, RunContext};
 use crate::args::gnu_ld;
 use crate::build_log::Cost;
 use crate::link::select::DeviceJob;
-use crate::store::{BlobName, Cache, Digest, Event, Key, Scope};
-use crate::sys::clock::Moment;
-use crate::sys::run::{Cmd, PreloadedLinker};
-use crate::sys::session::Session;
-use crate::sys::threads::lock;
-use crate::sys::trace::Usage;
+use offld_system::clock::Moment;
+use offld_system::run::{Cmd, PreloadedLinker};
+use offld_system::session::Session;
+use offld_system::store::{BlobName, Cache, Digest, Event, Key, Scope};
+use offld_system::threads::lock;
+use offld_system::trace::Usage;
 
 pub(super) use file_snapshot::digest as digest_of_file;
 pub(super) use keys::of_environment;
 use linker_args::{Linker, LinkerArgs};
 use linker_command::LinkerCommand;
 pub(super) use linker_command::{INPUT, OUTPUT};
-use manifest::Manifest;
+use store::Manifest;
 pub(super) use store::builtin_folders;
 use thin::ThinCache;
 pub(crate) use tool::Tool;
@@ -181,7 +177,7 @@ impl<'a> DeviceCache<'a> {
             linker_commands: Mutex::default(),
             preloaded: Mutex::default(),
         };
-        // A tool without a record is inspected later, while the compiler runs (`compiler_query`).
+        // A tool without a record is inspected later, while the compiler runs (`linker_command`).
         // The device linker is most probably the host linker.
         for tool in [&context.compiler.path, context.host_linker] {
             if let Some(known) = Tool::from_record(tool, cache) {

@@ -1,19 +1,32 @@
-//! Messages about device links: about memory (waiting, retrying and giving up), and about ThinLTO
-//! after a long link with full LTO. Users may not know that they can choose when compiling; full LTO
-//! bitcode cannot be converted later.
+//! What device links report: messages to the user about memory and ThinLTO, the line in the build
+//! log, and a warning about AMD GPU kernels.
 
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::DeviceContext;
-use crate::error::StepFailed;
-use crate::formats::{bitcode, magic};
+use super::clang::compiles_each;
+use super::link_cache::Hit;
+use super::{DeviceContext, Planned};
+use crate::build_log::{Cost, Input, Inputs, Log, Outcome, Record, VERSION, micros};
+use crate::link::scan::DeviceImage;
 use crate::link::select::DeviceJob;
-use crate::sys::jobs::{Demand, Refusal};
-use crate::sys::run::OutOfMemory;
-use crate::sys::shell::Shell;
-use crate::sys::table::{Style, size};
-use crate::sys::toolchain;
+use crate::toolchain;
+use offld_system::jobs::{Demand, Refusal};
+use offld_system::run::OutOfMemory;
+use offld_system::shell::Shell;
+use offld_system::table::{Style, size};
+use offld_system::trace::{Span, Usage};
+use offload_formats::error::{self, StepFailed};
+use offload_formats::kernels::object_calls::{self, Call, ObjectCalls};
+use offload_formats::model::printable;
+use offload_formats::{bitcode, magic};
+
+// Messages about device links: about memory (waiting, retrying and giving up), and about ThinLTO
+// after a long link with full LTO. Users may not know that they can choose when compiling; full LTO
+// bitcode cannot be converted later.
 
 /// Returns the details if `error` was caused by lack of memory.
 pub(super) fn out_of_memory(error: &anyhow::Error) -> Option<&OutOfMemory> {
@@ -145,6 +158,316 @@ fn relink(took: Duration, units: &[usize]) -> Option<Duration> {
 
 fn seconds(time: Duration) -> String {
     format!("{:.0} s", time.as_secs_f64().max(1.0))
+}
+
+// Collects a device link's line for the build log.
+//
+// The line is written when it is dropped, so every link that began has a line, however it ends.
+
+/// The line of one device link. Empty without a log.
+pub(super) struct LogLine(Option<OpenLine>);
+
+struct OpenLine {
+    log: Arc<Log>,
+    record: Record,
+    begun: Instant,
+    /// Set once the link has ended. Storing it in the cache does not count as link time.
+    ended: bool,
+}
+
+impl LogLine {
+    /// Begins the line of `planned`.
+    pub(super) fn begin(log: Option<&Arc<Log>>, planned: &Planned<'_>) -> LogLine {
+        let open = |log: &Arc<Log>| {
+            let program =
+                std::path::absolute(&planned.program).unwrap_or_else(|_| planned.program.clone());
+            let mut record = Record {
+                version: VERSION,
+                time_us: micros(
+                    SystemTime::now()
+                        .duration_since(UNIX_EPOCH)
+                        .unwrap_or_default(),
+                ),
+                process: std::process::id(),
+                program: program.to_string_lossy().into_owned(),
+                triple: planned.job.target.triple.clone(),
+                arch: planned.job.target.arch.clone(),
+                outcome: Outcome::Failed,
+                why: "the link was interrupted".to_owned(),
+                not_kept: None,
+                shared: false,
+                node: None,
+                wall_us: 0,
+                waited_us: 0,
+                cpu_us: 0,
+                peak_memory: 0,
+                saved: None,
+                input_count: 0,
+                input_bytes: 0,
+                inputs: Vec::new(),
+                image_bytes: 0,
+            };
+            record.set_inputs(inputs_of(planned));
+            OpenLine {
+                log: Arc::clone(log),
+                record,
+                begun: Instant::now(),
+                ended: false,
+            }
+        };
+        LogLine(log.map(open))
+    }
+
+    /// Completes the line of a cache hit.
+    pub(super) fn hit(mut self, hit: &Hit, image: &Path) {
+        self.outcome(Outcome::Hit, "");
+        if let Some(OpenLine { record, .. }) = &mut self.0 {
+            (record.shared, record.saved, record.image_bytes) =
+                (hit.shared, hit.saved, file_size(image));
+        }
+    }
+
+    /// Records the outcome and its reason.
+    pub(super) fn outcome(&mut self, outcome: Outcome, why: &str) {
+        if let Some(OpenLine { record, .. }) = &mut self.0 {
+            (record.outcome, record.why) = (outcome, why.to_owned());
+        }
+    }
+
+    /// Records the start of the run. The time before it was waiting time.
+    pub(super) fn runs(&mut self) {
+        if let Some(OpenLine { record, begun, .. }) = &mut self.0 {
+            record.waited_us = micros(begun.elapsed());
+        }
+    }
+
+    /// Adds further waiting time.
+    pub(super) fn waited_again(&mut self, time: Duration) {
+        if let Some(OpenLine { record, .. }) = &mut self.0 {
+            record.waited_us += micros(time);
+        }
+    }
+
+    /// Records the first line of the error of a failed run.
+    pub(super) fn failed(&mut self, error: &anyhow::Error) {
+        let report = error::chain(error);
+        self.outcome(Outcome::Failed, report.lines().next().unwrap_or_default());
+    }
+
+    /// Records a successful run, which has written `image`.
+    pub(super) fn ended(&mut self, cost: Cost, image: &Path) {
+        if let Some(OpenLine {
+            record,
+            begun,
+            ended,
+            ..
+        }) = &mut self.0
+        {
+            (record.cpu_us, record.peak_memory, record.image_bytes) =
+                (cost.cpu_us, cost.peak_memory, file_size(image));
+            record.wall_us = micros(begun.elapsed());
+            *ended = true;
+        }
+    }
+
+    /// Records the machine that ran the link.
+    pub(super) fn ran_on(&mut self, node: &str) {
+        if let Some(OpenLine { record, .. }) = &mut self.0 {
+            record.node = Some(node.to_owned());
+        }
+    }
+
+    /// Records the reason why the image was not cached.
+    pub(super) fn not_kept(&mut self, why: String) {
+        if let Some(OpenLine { record, .. }) = &mut self.0 {
+            record.not_kept = Some(why);
+        }
+    }
+}
+
+impl Drop for LogLine {
+    fn drop(&mut self) {
+        if let Some(OpenLine {
+            log,
+            record,
+            begun,
+            ended,
+        }) = &mut self.0
+        {
+            if !*ended {
+                record.wall_us = micros(begun.elapsed());
+            }
+            log.append(record);
+        }
+    }
+}
+
+fn inputs_of(planned: &Planned<'_>) -> Vec<Input> {
+    let inputs = planned.job.inputs.iter();
+    inputs
+        .map(|input| Input {
+            name: input.origin.to_string(),
+            bytes: input.bytes.len() as u64,
+        })
+        .collect()
+}
+
+/// Adds the target and the inputs to the trace, as in the build log.
+pub(super) fn describe_in_trace(span: &mut Span<'_>, planned: &Planned<'_>) {
+    if !span.is_recorded() {
+        return;
+    }
+    let inputs = Inputs::of(inputs_of(planned));
+    span.set_arg("target", planned.job.target.to_string());
+    span.set_arg("input count", inputs.count);
+    span.set_arg("input bytes", inputs.bytes);
+    span.set_arg(
+        "inputs",
+        serde_json::to_value(inputs.largest).unwrap_or_default(),
+    );
+}
+
+/// Returns the cost of a link from its run time and usage.
+pub(super) fn cost_of(wall: Duration, usage: Usage) -> Cost {
+    Cost {
+        wall_us: micros(wall),
+        cpu_us: micros(usage.cpu),
+        peak_memory: usage.peak_memory,
+    }
+}
+
+fn file_size(file: &Path) -> u64 {
+    std::fs::metadata(file).map_or(0, |meta| meta.len())
+}
+
+// Warns about AMD GPU kernels whose resource counts may be too low.
+//
+// This happens if code is generated separately for each object. ld.lld up to LLVM 23 links such
+// code without a warning. offld warns once per link.
+
+/// Last LLVM release whose ld.lld ignores resources of functions in other objects.
+const LAST_AFFECTED_RELEASE: u32 = 23;
+
+/// Prints the warning if the code of one of the `jobs` has calls between objects.
+pub(super) fn warn_of_object_calls(
+    jobs: &[DeviceJob<'_>],
+    context: &DeviceContext<'_>,
+    shell: &Shell,
+) {
+    if context
+        .compiler
+        .major
+        .is_some_and(|major| major > LAST_AFFECTED_RELEASE)
+    {
+        return;
+    }
+    let first = jobs
+        .iter()
+        .filter(|job| job.target.is_amdgcn())
+        .find_map(|job| {
+            let calls = first_call(&job.inputs, compiles_each(&job.target, context))?;
+            Some((job, calls))
+        });
+    let Some((job, (from, call, to))) = first else {
+        return;
+    };
+    let caller = match call {
+        Call { caller, .. } if caller.is_empty() => "the code".to_owned(),
+        Call {
+            caller,
+            by_kernel: true,
+            ..
+        } => format!("kernel `{}`", printable(&caller)),
+        Call { caller, .. } => format!("function `{}`", printable(&caller)),
+    };
+    shell.warn(&format!(
+        "kernels for {} may get too few registers and too little scratch memory: {caller} in {} calls `{}` in {}, and the linker \
+         does not count the resources of functions in other objects. Compile the device code with -foffload-lto",
+        job.target,
+        from.origin,
+        printable(&call.callee),
+        to.origin
+    ));
+}
+
+type ResolvedCall<'a> = (&'a DeviceImage<'a>, Call, &'a DeviceImage<'a>);
+
+/// Finds the first call from an object to another input that defines the function. Calls by kernels
+/// come first.
+///
+/// `each`: bitcode inputs are compiled separately, too.
+fn first_call<'a>(inputs: &[&'a DeviceImage<'a>], each: bool) -> Option<ResolvedCall<'a>> {
+    let is_object = |input: &DeviceImage<'_>| {
+        if magic::is_bitcode(&input.bytes) {
+            each
+        } else {
+            true
+        }
+    };
+    let objects: Vec<(&DeviceImage<'_>, ObjectCalls)> = inputs
+        .iter()
+        .filter(|input| is_object(input))
+        .filter_map(|input| {
+            Some((
+                *input,
+                object_calls::of_object(&input.bytes).or_else(|| calls_of_bitcode(input))?,
+            ))
+        })
+        .collect();
+    if objects.iter().all(|(_, object)| object.calls.is_empty())
+        || !objects.iter().any(|(_, object)| object.has_kernel)
+    {
+        return None;
+    }
+    let mut definers: HashMap<&str, &DeviceImage<'_>> = HashMap::new();
+    let linked: Vec<(&DeviceImage<'_>, ObjectCalls)> = inputs
+        .iter()
+        .filter(|input| !is_object(input))
+        .filter_map(|input| Some((*input, calls_of_bitcode(input)?)))
+        .collect();
+    for (input, object) in objects.iter().chain(&linked) {
+        for function in &object.functions {
+            definers.entry(function).or_insert(*input);
+        }
+    }
+    let calls = objects
+        .iter()
+        .flat_map(|(from, object)| object.calls.iter().map(move |call| (*from, call)));
+    let resolved = calls.filter_map(|(from, call)| {
+        Some((from, call.clone(), *definers.get(call.callee.as_str())?))
+    });
+    resolved.min_by_key(|(_, call, _)| !call.by_kernel)
+}
+
+/// Returns the calls of a bitcode module. Its kernels cannot be distinguished from other functions.
+fn calls_of_bitcode(input: &DeviceImage<'_>) -> Option<ObjectCalls> {
+    let symbols = bitcode::symbols(&input.bytes)
+        .ok()
+        .filter(|_| magic::is_bitcode(&input.bytes))?;
+    let name = |symbol: bitcode::Symbol<'_>| String::from_utf8_lossy(&symbol.name).into_owned();
+    let functions = symbols
+        .defined
+        .into_iter()
+        .filter(|symbol| symbol.function)
+        .map(name)
+        .collect();
+    let called = symbols
+        .undefined
+        .into_iter()
+        .filter(|symbol| symbol.function)
+        .map(name);
+    let calls = called
+        .map(|callee| Call {
+            caller: String::new(),
+            by_kernel: false,
+            callee,
+        })
+        .collect();
+    Some(ObjectCalls {
+        has_kernel: true,
+        functions,
+        calls,
+    })
 }
 
 #[cfg(test)]

@@ -3,61 +3,57 @@
 //! The linker is clang or nvlink. The results are in the order of the jobs, independent of timing
 //! (docs/spec/faults.md F7).
 
-mod attempt;
 mod clang;
+mod codegen_options;
 mod codegen_threads;
 mod costs;
 mod distribution;
 mod distributor;
-mod gpu_runtime;
-mod inputs;
 mod libraries;
 mod link_cache;
-mod log_line;
 mod messages;
 mod nvlink;
-mod object_calls;
-mod other_linkers;
-mod override_images;
-mod partitions;
-mod remote_compiler;
 mod running;
 mod schedule;
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow, bail};
+use object::{Endianness, elf};
 
 pub(crate) use distributor::{DistributorRequest, run as distribute};
-pub(crate) use gpu_runtime::missing_runtime;
 pub(crate) use libraries::{
-    HostLibrary, added_libraries, host_libraries, leave_symbols_open, linker_finds,
+    HostLibrary, added_libraries, host_libraries, leave_symbols_open, linker_finds, missing_runtime,
 };
 pub(crate) use link_cache::Tool;
 pub(crate) use nvlink::required_symbols;
-pub(crate) use override_images::read as override_images;
 
-use crate::args::response::Style;
 use crate::args::settings::{Jobs, LinkSettings, MemoryLimit};
 use crate::build_log::Log;
-use crate::error::{self, StepFailed};
 use crate::link::select::DeviceJob;
-use crate::model::{Generation, ImageKind, OffloadKinds};
-use crate::store::Caching;
-use crate::sys::progress::Progress;
-use crate::sys::run::Cmd;
-use crate::sys::session::Session;
-use crate::sys::toolchain::Compiler;
-use crate::target::Target;
+use crate::toolchain::Compiler;
+use offld_system::io::bytes::Bytes;
+use offld_system::progress::Progress;
+use offld_system::response::Style;
+use offld_system::run::Cmd;
+use offld_system::session::Session;
+use offld_system::store::Caching;
+use offload_formats::elf::raw::FileHeader;
+use offload_formats::error::{self, StepFailed};
+use offload_formats::gpu::Gpu;
+use offload_formats::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
+use offload_formats::target::Target;
+use offload_formats::{archive, offload_binary};
 
-use crate::sys::jobs::JobSlots;
+use codegen_threads::Partitions;
 use costs::Costs;
-use inputs::Inputs;
 use link_cache::DeviceCache;
 use messages::ThinHint;
-use partitions::Partitions;
+use offld_system::jobs::JobSlots;
 use running::{Expected, Links};
 use schedule::RunnerSlots;
 
@@ -105,7 +101,7 @@ pub(crate) fn link(
     context: &DeviceContext<'_>,
     session: &Session,
 ) -> Result<Vec<Linked>> {
-    object_calls::warn(jobs, context, &session.shell);
+    messages::warn_of_object_calls(jobs, context, &session.shell);
     let planned: Vec<Planned<'_>> = jobs
         .iter()
         .map(|job| plan(job, context, session))
@@ -303,4 +299,283 @@ fn plan<'a>(
         program,
         linked,
     })
+}
+
+// `--override-image=<kind>=<file>`: uses the user's linked images instead of all device code in
+// the inputs (docs/spec/link-driver.md 9.3).
+//
+// The target is read from the ELF header, or from the OffloadBinary for SYCL.
+
+/// Reads the images of the options, in order.
+pub(crate) fn override_images(options: &[(String, std::path::PathBuf)]) -> Result<Vec<Linked>> {
+    options
+        .iter()
+        .map(|(kind, file)| {
+            override_image(kind, file)
+                .with_context(|| format!("--override-image={kind}={}", file.display()))
+        })
+        .collect()
+}
+
+fn override_image(kind: &str, file: &Path) -> Result<Linked> {
+    let found = OffloadKind::ALL
+        .into_iter()
+        .find(|known| known.name() == kind);
+    let kind = found
+        .ok_or_else(|| anyhow!("unknown kind `{kind}`: expected openmp, cuda, hip or sycl"))?;
+    let bytes = Bytes::of(file)?;
+    let (triple, arch) = match kind {
+        OffloadKind::Sycl => packed_target(bytes.as_slice()).with_context(|| {
+            format!(
+                "`{}` is not an OffloadBinary, the output of SYCL's device linker",
+                file.display()
+            )
+        })?,
+        _ => elf_target(bytes.as_slice())
+            .with_context(|| format!("`{}` is not an ELF image", file.display()))?,
+    };
+    Ok(Linked {
+        target: Target::new(&triple, &arch),
+        triple,
+        generation: Generation::Llvm21,
+        kinds: OffloadKinds::default().with(kind),
+        image_kind: ImageKind::Object,
+        path: file.to_path_buf(),
+    })
+}
+
+/// Returns triple and architecture of the first image in a file of OffloadBinaries, as written by
+/// SYCL's device linker.
+fn packed_target(data: &[u8]) -> Result<(String, String)> {
+    let images = offload_binary::read_all(data)?;
+    let first = images.first().context("the OffloadBinary has no image")?;
+    Ok((first.triple().into_owned(), first.arch().into_owned()))
+}
+
+/// Returns triple and architecture from the ELF header, in LLVM's spelling for such images. AMD
+/// architectures have no features.
+fn elf_target(data: &[u8]) -> Result<(String, String)> {
+    let (class, header) = FileHeader::read(data)?;
+    let named = |arch: &str| Ok((format!("{arch}--"), String::new()));
+    match header.machine {
+        elf::EM_AMDGPU | elf::EM_CUDA => {
+            let gpu = Gpu::of_elf(data)?.context("the ELF header names no GPU")?;
+            Ok((gpu.triple.to_owned(), gpu.processor))
+        }
+        elf::EM_X86_64 => named("x86_64"),
+        elf::EM_386 => named("i386"),
+        elf::EM_AARCH64 => named("aarch64"),
+        elf::EM_PPC64 => named(if class.endian == Endianness::Little {
+            "powerpc64le"
+        } else {
+            "powerpc64"
+        }),
+        elf::EM_RISCV => named("riscv64"),
+        elf::EM_S390 => named("s390x"),
+        elf::EM_LOONGARCH => named("loongarch64"),
+        other => bail!("unsupported ELF machine {}", other.0),
+    }
+}
+
+// Writes the device code of a job to files for its linker: one file per input, or one archive.
+//
+// An archive is used if offld runs the linker directly, because creating hundreds of files takes
+// longer than linking them. It is also used if the linker reads no response files and its command
+// line would be too long.
+
+/// Size limit in bytes of a file list for a linker without response files. clang writes a response
+/// file for commands of more than 128 KiB.
+const MAX_LIST_BYTES: usize = 64 << 10;
+
+/// The names of the files.
+struct Inputs {
+    /// One file per input, in order.
+    each: Vec<PathBuf>,
+    archive: PathBuf,
+    /// Whether the linker gets the archive in any case.
+    is_packed: bool,
+}
+
+impl Inputs {
+    /// Chooses names with the extension `ending` for the inputs of `job`, and writes nothing.
+    ///
+    /// `packs`: the linker reads no response files, so a long list of inputs must be an archive.
+    fn named(job: &DeviceJob<'_>, ending: &str, packs: bool, session: &Session) -> Result<Inputs> {
+        let mut each = Vec::with_capacity(job.inputs.len());
+        for input in &job.inputs {
+            let name = input.origin.innermost_name();
+            let stem = name
+                .rsplit_once('.')
+                .map_or(name.as_str(), |(stem, _)| stem);
+            each.push(
+                session
+                    .scratch
+                    .path(&format!("{stem}-{}-{}", input.triple, input.arch), ending)?,
+            );
+        }
+        let archive = session.scratch.path(
+            &format!("device-{}-{}", job.target.triple, job.target.arch),
+            "a",
+        )?;
+        let is_packed = packs
+            && each
+                .iter()
+                .map(|path| path.as_os_str().len() + 1)
+                .sum::<usize>()
+                > MAX_LIST_BYTES;
+        Ok(Inputs {
+            each,
+            archive,
+            is_packed,
+        })
+    }
+
+    /// The compiler's arguments for the inputs.
+    fn words(&self) -> Vec<OsString> {
+        if self.is_packed {
+            return vec![
+                "-Wl,--whole-archive".into(),
+                self.archive.clone().into(),
+                "-Wl,--no-whole-archive".into(),
+            ];
+        }
+        self.each.iter().map(|path| path.clone().into()).collect()
+    }
+
+    /// Writes the files for the arguments from [`Inputs::words`].
+    fn write_for_compiler(&self, job: &DeviceJob<'_>) -> Result<()> {
+        if self.is_packed {
+            self.write_archive(job)
+        } else {
+            self.write_each(job)
+        }
+    }
+
+    fn write_each(&self, job: &DeviceJob<'_>) -> Result<()> {
+        for (input, path) in job.inputs.iter().zip(&self.each) {
+            std::fs::write(path, &input.bytes).with_context(|| cannot_write(path))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the inputs, to one archive if `archives` permits that. Returns the linker's
+    /// arguments, and the files.
+    fn write(&self, job: &DeviceJob<'_>, archives: bool) -> Result<(Vec<OsString>, Vec<PathBuf>)> {
+        if !self.is_packed && (job.inputs.len() < 2 || !archives) {
+            self.write_each(job)?;
+            return Ok((
+                self.each.iter().map(|path| path.clone().into()).collect(),
+                self.each.clone(),
+            ));
+        }
+        self.write_archive(job)?;
+        Ok((
+            vec![
+                "--whole-archive".into(),
+                self.archive.clone().into(),
+                "--no-whole-archive".into(),
+            ],
+            vec![self.archive.clone()],
+        ))
+    }
+
+    fn write_archive(&self, job: &DeviceJob<'_>) -> Result<()> {
+        let name = |path: &Path| {
+            path.file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned()
+        };
+        // nvlink's wrapper extracts each member to a file with its name, and passes the list of
+        // files to nvlink.
+        let short = |(at, name): (usize, String)| {
+            if self.is_packed {
+                shortened(&name, at)
+            } else {
+                name
+            }
+        };
+        let names = self
+            .each
+            .iter()
+            .map(|path| name(path))
+            .enumerate()
+            .map(short);
+        let members = names
+            .zip(&job.inputs)
+            .map(|(name, input)| (name, &*input.bytes));
+        let written = File::create(&self.archive).and_then(|file| {
+            let mut out = BufWriter::with_capacity(256 << 10, file);
+            archive::write_plain(members, &mut out)?;
+            out.flush()
+        });
+        written.with_context(|| cannot_write(&self.archive))
+    }
+
+    /// Removes the files after the link.
+    fn discard(&self, session: &Session) {
+        if self.archive.exists() {
+            session.scratch.discard(&self.archive);
+        } else {
+            self.each
+                .iter()
+                .for_each(|path| session.scratch.discard(path));
+        }
+    }
+}
+
+/// A short name for the member with index `at`: the first characters of its file name, and the
+/// index.
+fn shortened(name: &str, at: usize) -> String {
+    const START: usize = 24;
+    let (stem, ending) = name.rsplit_once('.').unwrap_or((name, "o"));
+    let start: String = stem.chars().take(START).collect();
+    format!("{start}.{at}.{ending}")
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write the device object `{}`", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f12_an_unknown_kind_is_named_with_its_option() {
+        let error = override_images(&[("foo".to_owned(), "a.o".into())]).unwrap_err();
+        assert_eq!(
+            offload_formats::error::chain(&error),
+            "--override-image=foo=a.o: unknown kind `foo`: expected openmp, cuda, hip or sycl"
+        );
+    }
+
+    #[test]
+    fn targets_are_read_from_the_header() {
+        let mut elf = vec![0u8; 64];
+        elf[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        (elf[16], elf[18], elf[20]) = (3, 62, 1);
+        assert_eq!(
+            elf_target(&elf).unwrap(),
+            ("x86_64--".to_owned(), String::new())
+        );
+        (elf[18], elf[48]) = (224, 0x3f);
+        assert_eq!(
+            elf_target(&elf).unwrap(),
+            ("amdgcn-amd-amdhsa".to_owned(), "gfx90a".to_owned())
+        );
+        (elf[18], elf[48]) = (190, 80);
+        assert_eq!(
+            elf_target(&elf).unwrap(),
+            ("nvptx64-nvidia-cuda".to_owned(), "sm_80".to_owned())
+        );
+        // A cubin for a single architecture: sm_90a from CUDA 12.8, and its sm_100a.
+        elf[8] = 7;
+        elf[48..52].copy_from_slice(&[0x5a, 0x0d, 0x5a, 0x00]);
+        assert_eq!(
+            elf_target(&elf).unwrap(),
+            ("nvptx64-nvidia-cuda".to_owned(), "sm_90a".to_owned())
+        );
+        assert!(elf_target(b"BC\xc0\xde").is_err());
+    }
 }

@@ -16,10 +16,10 @@ use anyhow::{Result, bail};
 use super::DeviceContext;
 use super::clang::ArgList;
 use crate::args::settings::LinkSettings;
-use crate::formats::{bitcode, magic};
 use crate::link::select::DeviceJob;
-use crate::sys::toolchain;
-use crate::target::Target;
+use crate::toolchain;
+use offload_formats::target::Target;
+use offload_formats::{bitcode, magic};
 
 /// Last LLVM release whose driver cannot link for these devices.
 const LAST_WITHOUT_LINKS: u32 = 15;

@@ -9,10 +9,10 @@ use std::sync::Mutex;
 use anyhow::Result;
 
 use crate::args::settings::Jobs;
-use crate::sys::jobs::{Demand, JobSlot, JobSlots, Refusal};
-use crate::sys::launcher::Launcher;
-use crate::sys::session::Session;
-use crate::sys::threads::{self, lock};
+use offld_system::jobs::{Demand, JobSlot, JobSlots, Refusal};
+use offld_system::launcher::Launcher;
+use offld_system::session::Session;
+use offld_system::threads::{self, lock};
 
 /// The result of a lookup.
 pub(super) enum LookedUp<T> {

@@ -10,17 +10,17 @@ use anyhow::{Result, bail};
 
 use crate::args::Role;
 use crate::args::settings::{InputName, LinkSettings};
-use crate::formats::dynamic;
-use crate::formats::magic::Magic;
-use crate::formats::producer::llvm_release;
-use crate::io::bytes::Bytes;
 use crate::link::inputs::Inputs;
 use crate::link::inputs::search::{Naming, Search};
 use crate::link::scan::{DeviceImage, HostFacts};
-use crate::model::{Generation, OffloadKind, llvm_major};
-use crate::registration::openmp;
-use crate::sys::toolchain::{self, Compiler};
-use crate::target::Target;
+use crate::toolchain::{self, Compiler};
+use offld_system::io::bytes::Bytes;
+use offload_formats::dynamic;
+use offload_formats::magic::Magic;
+use offload_formats::model::{Generation, OffloadKind, llvm_major};
+use offload_formats::producer::llvm_release;
+use offload_formats::registration::openmp;
+use offload_formats::target::Target;
 
 /// The additions to a host link for the OpenMP runtime.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -13,9 +13,9 @@ use memchr::memmem;
 
 use crate::args::settings::LinkSettings;
 use crate::args::{Arg, ArgKind, ArgumentList};
-use crate::sys::atomic_file;
-use crate::sys::session::Session;
-use crate::sys::toolchain::{self, LinkerFamily};
+use crate::toolchain::{self, LinkerFamily};
+use offld_system::atomic_file;
+use offld_system::session::Session;
 
 /// A completed host link.
 pub(crate) struct Done<'a> {

@@ -3,10 +3,8 @@
 //! earlier options on it (whole or lazy archives). Owns all bytes, which later stages borrow. Files
 //! that cannot be found or read are omitted, because the host linker reports them.
 
-mod archive;
 mod script;
-mod script_symbols;
-pub mod search;
+pub(crate) mod search;
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -15,23 +13,24 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow, bail};
 use rayon::prelude::*;
 
 use crate::args::settings::{InputName, InputSpec};
-use crate::formats::archive::shown_name;
-use crate::formats::magic::{self, Magic};
-use crate::io::bytes::Bytes;
-use crate::model::Origin;
-use crate::sys::threads;
+use offld_system::io::bytes::Bytes;
+use offld_system::threads;
+use offload_formats::archive::{self, ArchiveFault, MemberContents, shown_name};
+use offload_formats::containers::MAX_NESTING;
+use offload_formats::magic::{self, Magic, magic};
+use offload_formats::model::Origin;
 use script::ScriptEntry;
 use search::Search;
 
-pub use script_symbols::ScriptSymbols;
+pub(crate) use script::ScriptSymbols;
 
 /// One host object: a file, or a member of an archive.
 #[derive(Debug)]
-pub struct InputObject {
+pub(crate) struct InputObject {
     place: Place,
     bytes: Bytes,
     /// The file format.
@@ -52,7 +51,7 @@ enum Place {
 
 impl InputObject {
     /// Returns the object's file and member, for error messages.
-    pub fn origin(&self) -> Origin {
+    pub(crate) fn origin(&self) -> Origin {
         match &self.place {
             Place::File(path) => Origin::file(path),
             Place::Member { archive, name } => archive.member(&shown_name(name.as_slice())),
@@ -60,14 +59,14 @@ impl InputObject {
     }
 
     /// The object's bytes.
-    pub fn data(&self) -> &[u8] {
+    pub(crate) fn data(&self) -> &[u8] {
         self.bytes.as_slice()
     }
 }
 
 /// A file that the command line names.
 #[derive(Debug)]
-pub struct InputFile {
+pub(crate) struct InputFile {
     /// Its path.
     pub path: PathBuf,
     /// The file format.
@@ -87,7 +86,7 @@ enum Contents {
 
 impl InputFile {
     /// Returns the file's bytes; empty if the file cannot be read (any more).
-    pub fn data(&self) -> &[u8] {
+    pub(crate) fn data(&self) -> &[u8] {
         match &self.contents {
             Contents::Read(bytes) => bytes.as_slice(),
             Contents::Later(bytes) => bytes
@@ -107,7 +106,7 @@ impl InputFile {
 
 /// All inputs of one link.
 #[derive(Debug, Default)]
-pub struct Inputs {
+pub(crate) struct Inputs {
     /// The files, in command-line order.
     pub files: Vec<InputFile>,
     /// The objects in them, in command-line order, members in archive order.
@@ -126,7 +125,7 @@ pub struct Inputs {
 
 /// The file or script that is read at a position of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Loaded {
+pub(crate) enum Loaded {
     /// A file, by its index in `Inputs::files`; archives and libraries are searched at each
     /// mention.
     File(usize),
@@ -136,7 +135,7 @@ pub enum Loaded {
 
 /// A mention of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoadedFile {
+pub(crate) struct LoadedFile {
     /// What is read.
     pub what: Loaded,
     /// `--as-needed` is in effect.
@@ -149,7 +148,7 @@ pub struct LoadedFile {
 
 /// The files that a link reads, for reproductions.
 #[derive(Debug, Default)]
-pub struct OpenedFiles {
+pub(crate) struct OpenedFiles {
     /// Every file, by every path that it is opened by, including scripts and members of thin
     /// archives.
     pub opened: Vec<OpenedFile>,
@@ -159,7 +158,7 @@ pub struct OpenedFiles {
 
 /// A file that a link opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenedFile {
+pub(crate) struct OpenedFile {
     /// The path by which it is opened.
     pub path: PathBuf,
     /// Whether a linker script names it, not the command line.
@@ -169,7 +168,7 @@ pub struct OpenedFile {
 /// Opens the files that `specs` name. Fails if an archive is damaged. `on_file` gets the kind and
 /// the bytes of each file as it is opened, so that dependent work can begin while other files are
 /// opened.
-pub fn open(
+pub(crate) fn open(
     specs: &[InputSpec],
     search: &Search,
     on_file: &mut dyn FnMut(Magic, &[u8]),
@@ -182,7 +181,7 @@ pub fn open(
 }
 
 /// Returns the files that [`open`] opens, as far as they can be read.
-pub fn files(specs: &[InputSpec], search: &Search) -> OpenedFiles {
+pub(crate) fn files(specs: &[InputSpec], search: &Search) -> OpenedFiles {
     let mut ignore = |_: Magic, _: &[u8]| {};
     let opener = Opener::all(specs, search, &mut ignore);
     let mut files = opener.files;
@@ -240,7 +239,7 @@ fn expand_into(expanded: &mut Expanded, index: usize, file: &InputFile) -> Resul
         return Ok(());
     };
     match file.kind {
-        Magic::Archive => return archive::expand(&file.path, bytes, index, !file.whole, expanded),
+        Magic::Archive => return expand_archive(&file.path, bytes, index, !file.whole, expanded),
         Magic::ElfShared | Magic::Text | Magic::Other => {}
         kind => {
             let place = Place::File(file.path.clone());
@@ -383,7 +382,7 @@ impl<'f> Opener<'f> {
         let what = Loaded::Script(self.inputs.scripts.len());
         self.inputs
             .scripts
-            .push(script_symbols::of(bytes.as_slice()));
+            .push(script::symbols_of(bytes.as_slice()));
         // Scripts of options have no position on the command line and are read before all files.
         let place = if spec.token == InputSpec::NO_TOKEN {
             0
@@ -429,7 +428,7 @@ impl<'f> Opener<'f> {
 }
 
 /// Whether the file at `path` is a linker script, judged by its contents.
-pub fn is_script(path: &Path) -> bool {
+pub(crate) fn is_script(path: &Path) -> bool {
     open_regular(path)
         .and_then(|(file, size, _)| contents(&file, size))
         .is_some_and(|(kind, _)| kind == Magic::Text)
@@ -457,4 +456,179 @@ fn contents(file: &File, size: u64) -> Option<(Magic, Contents)> {
     }
     let bytes = Bytes::map(file, size).ok()?;
     Some((magic::magic(bytes.as_slice()), Contents::Read(bytes)))
+}
+
+// Objects in an archive, including members of nested archives. A member borrows its archive's
+// bytes; members of a thin archive are separate files.
+
+/// Appends every object in the archive `bytes` to `out`, in order, with nested archives expanded in
+/// place. `lazy` and `file` are copied into each [`InputObject`].
+fn expand_archive(
+    path: &Path,
+    bytes: &Bytes,
+    file: usize,
+    lazy: bool,
+    out: &mut Expanded,
+) -> Result<()> {
+    ArchiveWalk { file, lazy, out }.archive(Origin::file(path), path, bytes, 0)
+}
+
+struct ArchiveWalk<'o> {
+    file: usize,
+    lazy: bool,
+    out: &'o mut Expanded,
+}
+
+impl ArchiveWalk<'_> {
+    /// Walks one archive. `at` is the file that contains it: the names in a thin archive are
+    /// relative to that file.
+    fn archive(&mut self, origin: Origin, at: &Path, bytes: &Bytes, depth: usize) -> Result<()> {
+        let origin = Arc::new(origin);
+        let context = |fault: ArchiveFault| anyhow!(fault.in_archive(&origin));
+        for member in archive::members(bytes.as_slice()).map_err(context)? {
+            let member = member.map_err(context)?;
+            let inner = || origin.member(&member.shown_name());
+            let (own_file, contents) = match member.contents {
+                MemberContents::Within { offset, size } => (
+                    None,
+                    bytes
+                        .slice(offset, size)
+                        .with_context(|| inner().to_string())?,
+                ),
+                MemberContents::File => {
+                    let path = member.file(at);
+                    let Some(contents) = self.member_file(&origin, &path)? else {
+                        continue;
+                    };
+                    (Some(path), contents)
+                }
+                MemberContents::InArchive { header } => {
+                    let path = member.file(at);
+                    let Some(other) = self.member_file(&origin, &path)? else {
+                        continue;
+                    };
+                    let (archive, faulty) = (inner(), |fault: ArchiveFault| {
+                        anyhow!(fault.in_archive(&inner()))
+                    });
+                    let place = archive::member_at(other.as_slice(), header).map_err(faulty)?;
+                    let place = place.and_then(|found| match found.contents {
+                        MemberContents::Within { offset, size } => {
+                            Some((found, other.slice(offset, size)?))
+                        }
+                        _ => None,
+                    });
+                    let (found, contents) = place.with_context(|| {
+                        format!("{archive}: no member at {header:#x}. Rebuild the thin archive")
+                    })?;
+                    let kind = magic(contents.as_slice());
+                    if !matches!(kind, Magic::Archive | Magic::Text | Magic::Other) {
+                        self.object(Arc::new(archive), &other, found.name, contents, kind);
+                    }
+                    continue;
+                }
+            };
+            match magic(contents.as_slice()) {
+                Magic::Archive if depth < MAX_NESTING => {
+                    self.archive(
+                        inner(),
+                        own_file.as_deref().unwrap_or(at),
+                        &contents,
+                        depth + 1,
+                    )?;
+                }
+                Magic::Archive => bail!(
+                    "{}: archives are nested more than {MAX_NESTING} deep",
+                    inner()
+                ),
+                Magic::Text | Magic::Other => {}
+                kind => self.object(Arc::clone(&origin), bytes, member.name, contents, kind),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the member `contents` of `archive`, whose name is in `names`, if it is part of them.
+    fn object(
+        &mut self,
+        archive: Arc<Origin>,
+        names: &Bytes,
+        name: &[u8],
+        contents: Bytes,
+        kind: Magic,
+    ) {
+        let name = names.part(name).unwrap_or_else(|| name.to_vec().into());
+        self.out.objects.push(InputObject {
+            place: Place::Member { archive, name },
+            bytes: contents,
+            kind,
+            lazy: self.lazy,
+            file: self.file,
+        });
+    }
+
+    /// Opens the file of a thin archive's member. Returns none if a lazy archive's file is missing:
+    /// the linker reports that if it needs the member.
+    fn member_file(&mut self, origin: &Origin, path: &Path) -> Result<Option<Bytes>> {
+        match Bytes::open(path) {
+            Ok(bytes) => {
+                self.out.thin.push(path.to_owned());
+                Ok(Some(bytes))
+            }
+            Err(_) if self.lazy && !path.exists() => Ok(None),
+            Err(error) => Err(error).with_context(|| {
+                format!(
+                    "{origin}: cannot read the thin archive's member `{}`",
+                    path.display()
+                )
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    /// Returns a thin archive with one member, by its path.
+    fn thin(member: &[u8]) -> Vec<u8> {
+        let names = [member, b"/\n"].concat();
+        let names = [
+            names.as_slice(),
+            if names.len() % 2 == 1 { b"\n" } else { b"" },
+        ]
+        .concat();
+        let header = |name: &str, size: usize| {
+            format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{size:<10}`\n", 0, 0, 0, 644).into_bytes()
+        };
+        [
+            b"!<thin>\n".to_vec(),
+            header("//", names.len()),
+            names,
+            header("/0", 18),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn thin_members_are_found_from_where_their_archive_is_and_by_any_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("inner");
+        std::fs::create_dir(&inner).unwrap();
+        let elf = [
+            &[
+                0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0,
+            ][..],
+            &[0; 46],
+        ]
+        .concat();
+        std::fs::write(inner.join(OsStr::from_bytes(b"k\xff.o")), elf).unwrap();
+        std::fs::write(inner.join("i.a"), thin(b"k\xff.o")).unwrap();
+        let outer = dir.path().join("o.a");
+        std::fs::write(&outer, thin(b"inner/i.a")).unwrap();
+        let mut out = Expanded::default();
+        expand_archive(&outer, &Bytes::open(&outer).unwrap(), 0, true, &mut out).unwrap();
+        assert_eq!((out.objects.len(), out.thin.len()), (1, 2));
+    }
 }

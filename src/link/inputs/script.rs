@@ -1,9 +1,11 @@
-//! Linker scripts among the inputs, such as `libc.so`: the files that INPUT, GROUP, AS_NEEDED and
-//! INCLUDE name. All other commands concern only the host linker and are skipped.
+//! Linker scripts among the inputs: the files that they name, and the symbols that they need.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+
+// Files of scripts such as `libc.so`: those that INPUT, GROUP, AS_NEEDED and INCLUDE name. All
+// other commands concern only the host linker and are skipped.
 
 /// An input or a search directory that a script names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +108,207 @@ fn tokens(text: &[u8]) -> Vec<&[u8]> {
     out
 }
 
+// Symbols that a linker script needs: those of EXTERN and ENTRY, and those in the expressions of
+// its assignments. Linkers search archives for them. Extra names are harmless, because a name
+// counts only if an archive member defines it.
+
+/// The symbols that a script needs.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct ScriptSymbols {
+    /// Symbols that are always needed.
+    pub needed: Vec<String>,
+    /// Symbols that PROVIDE defines if they are needed, each with a symbol in its expression.
+    pub provided: Vec<(String, String)>,
+    /// Symbols of EXTERN, which linkers know before they read any object.
+    pub external: Vec<String>,
+}
+
+/// Returns the symbols of the script `text`.
+pub(super) fn symbols_of(text: &[u8]) -> ScriptSymbols {
+    let mut symbols = ScriptSymbols::default();
+    let tokens = symbol_tokens(text);
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        let opens = matches!(tokens.get(at + 1), Some(Token::Sign(b'(')));
+        at += 1;
+        match token {
+            Token::Name(b"EXTERN") if opens => {
+                let end = closing(&tokens, at);
+                symbols.external.extend(plain_names(&tokens[at..end]));
+                at = end;
+            }
+            Token::Name(b"ENTRY" | b"ASSERT") if opens => {
+                let end = closing(&tokens, at);
+                symbols.needed.extend(names(&tokens[at..end]));
+                at = end;
+            }
+            Token::Name(word) if opens && OTHER_LISTS.contains(word) => at = closing(&tokens, at),
+            Token::Name(word @ (b"PROVIDE" | b"PROVIDE_HIDDEN" | b"HIDDEN")) if opens => {
+                let end = closing(&tokens, at);
+                if let [
+                    Token::Sign(b'('),
+                    Token::Name(symbol),
+                    Token::Assign,
+                    expression @ ..,
+                ] = &tokens[at..end]
+                {
+                    if *word == b"HIDDEN" {
+                        symbols.needed.extend(names(expression));
+                    } else {
+                        symbols.provided.extend(
+                            names(expression)
+                                .into_iter()
+                                .map(|name| (text_of(symbol), name)),
+                        );
+                    }
+                }
+                at = end;
+            }
+            Token::Assign => {
+                let rest = &tokens[at..];
+                let end = rest
+                    .iter()
+                    .position(|token| matches!(token, Token::End))
+                    .unwrap_or(rest.len());
+                symbols.needed.extend(names(&rest[..end]));
+                at += end;
+            }
+            _ => {}
+        }
+    }
+    symbols
+}
+
+/// Commands whose lists contain names of files, formats and the like instead of symbols.
+const OTHER_LISTS: [&[u8]; 9] = [
+    b"INPUT",
+    b"GROUP",
+    b"SEARCH_DIR",
+    b"OUTPUT",
+    b"OUTPUT_FORMAT",
+    b"OUTPUT_ARCH",
+    b"STARTUP",
+    b"TARGET",
+    b"REGION_ALIAS",
+];
+
+/// Functions whose arguments are names of sections and memory regions, or symbols that need not
+/// exist.
+const OF_OTHER_NAMES: [&[u8]; 9] = [
+    b"SIZEOF",
+    b"ADDR",
+    b"LOADADDR",
+    b"ALIGNOF",
+    b"DEFINED",
+    b"ORIGIN",
+    b"LENGTH",
+    b"CONSTANT",
+    b"SEGMENT_START",
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Token<'t> {
+    Name(&'t [u8]),
+    /// `=`, also as a part of `+=` and the like.
+    Assign,
+    /// `;`, `{` or `}`.
+    End,
+    Sign(u8),
+}
+
+/// Returns the index after the parenthesis that closes the one at `at`.
+fn closing(tokens: &[Token<'_>], at: usize) -> usize {
+    let mut depth = 0usize;
+    for (index, token) in tokens.iter().enumerate().skip(at) {
+        match token {
+            Token::Sign(b'(') => depth += 1,
+            Token::Sign(b')') if depth <= 1 => return index + 1,
+            Token::Sign(b')') => depth -= 1,
+            _ => {}
+        }
+    }
+    tokens.len()
+}
+
+fn plain_names(tokens: &[Token<'_>]) -> Vec<String> {
+    let name = |token: &Token<'_>| match token {
+        Token::Name(name) => Some(text_of(name)),
+        _ => None,
+    };
+    tokens.iter().filter_map(name).collect()
+}
+
+/// Returns the symbols in an expression.
+fn names(tokens: &[Token<'_>]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        let calls = matches!(tokens.get(at + 1), Some(Token::Sign(b'(')));
+        at += 1;
+        match token {
+            Token::Name(function) if calls && OF_OTHER_NAMES.contains(function) => {
+                at = closing(tokens, at)
+            }
+            Token::Name(name) if !calls && *name != b"." && !name[0].is_ascii_digit() => {
+                found.push(text_of(name))
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn text_of(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// Splits a script into names, with or without quotes, and punctuation. Drops comments.
+fn symbol_tokens(text: &[u8]) -> Vec<Token<'_>> {
+    let mut out = Vec::new();
+    let mut rest = text;
+    while let [first, after @ ..] = rest {
+        rest = if let Some(comment) = rest.strip_prefix(b"/*") {
+            let end = comment
+                .windows(2)
+                .position(|two| two == b"*/")
+                .map_or(comment.len(), |at| at + 2);
+            &comment[end..]
+        } else if *first == b'"' {
+            let end = after
+                .iter()
+                .position(|byte| *byte == b'"')
+                .unwrap_or(after.len());
+            out.extend((end > 0).then_some(Token::Name(&after[..end])));
+            after.get(end + 1..).unwrap_or_default()
+        } else if in_name(first) {
+            let end = rest
+                .iter()
+                .position(|byte| !in_name(byte))
+                .unwrap_or(rest.len());
+            out.push(Token::Name(&rest[..end]));
+            &rest[end..]
+        } else if let Some(compared) = [b"==", b"!=", b"<=", b">="]
+            .iter()
+            .find_map(|two| rest.strip_prefix(&two[..]))
+        {
+            compared
+        } else {
+            match first {
+                b'=' => out.push(Token::Assign),
+                b';' | b'{' | b'}' => out.push(Token::End),
+                sign if !sign.is_ascii_whitespace() => out.push(Token::Sign(*sign)),
+                _ => {}
+            }
+            after
+        };
+    }
+    out
+}
+
+fn in_name(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_.$@".contains(byte) || !byte.is_ascii()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,5 +354,41 @@ mod tests {
             entries(b"INPUT(k\xff.o)"),
             [ScriptEntry::File(path(b"k\xff.o"))]
         );
+    }
+
+    fn symbols_of(text: &str) -> ScriptSymbols {
+        super::symbols_of(text.as_bytes())
+    }
+
+    #[test]
+    fn symbols_of_lists_and_assignments() {
+        let found = symbols_of(
+            "EXTERN(a \"b c\") EXTERN ( d, e ) ENTRY(start) /* EXTERN(no) */ x = y; \"z\" += f+0x10*MAX(g, h) ; i=j;\n\
+                        HIDDEN(k = l); ASSERT(m < n, \"text\") INPUT(o=p.o) SEARCH_DIR(\"=/usr/lib\")",
+        );
+        assert_eq!(found.external, ["a", "b c", "d", "e"]);
+        assert_eq!(
+            found.needed,
+            ["start", "y", "f", "g", "h", "j", "l", "m", "n", "text"]
+        );
+        assert_eq!(found.provided, []);
+    }
+
+    #[test]
+    fn symbols_of_provide_are_needed_only_with_its_symbol() {
+        let pair = |from: &str, to: &str| (from.to_owned(), to.to_owned());
+        let found = symbols_of("PROVIDE(alias = f); PROVIDE_HIDDEN(end = . + g);");
+        assert_eq!(found.provided, [pair("alias", "f"), pair("end", "g")]);
+        assert_eq!(found.needed, [] as [&str; 0]);
+    }
+
+    #[test]
+    fn section_names_and_comparisons_are_not_symbols() {
+        let text = "SECTIONS { . = ALIGN(8); .text : { *(.text .text.*) PROVIDE(etext = .); len = SIZEOF(.data) + ADDR(.bss); } =0x90 }\n\
+                    VERSION { V1 { global: f*; local: *; }; } q = DEFINED(r) ? 1 : (s == t);";
+        assert_eq!(symbols_of(text).needed, ["s", "t"]);
+        for end in 0..text.len() {
+            symbols_of(&text[..end]);
+        }
     }
 }

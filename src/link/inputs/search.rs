@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The naming scheme of libraries.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub enum Naming {
+pub(crate) enum Naming {
     /// `libfoo.so`, `libfoo.a`.
     #[default]
     Unix,
@@ -22,7 +22,7 @@ pub enum Naming {
 
 /// The search path of one command line.
 #[derive(Debug, Default, Clone)]
-pub struct Search {
+pub(crate) struct Search {
     folders: Vec<PathBuf>,
     /// How many of the directories are named explicitly: by the command line, then by scripts.
     named: usize,
@@ -48,7 +48,7 @@ const BUILT_IN_MINGW: [&str; 2] = ["usr/{multiarch}/lib", "usr/{multiarch}/mingw
 impl Search {
     /// Returns the search path for these `-L` values, in which `=` and `$SYSROOT` stand for the
     /// sysroot.
-    pub fn new(
+    pub(crate) fn new(
         folders: &[PathBuf],
         sysroot: Option<&Path>,
         naming: Naming,
@@ -77,7 +77,7 @@ impl Search {
 
     /// Returns the path of the file that an input names. That is the name itself, but link.exe
     /// searches for names without a directory.
-    pub fn file(&self, name: &Path) -> PathBuf {
+    pub(crate) fn file(&self, name: &Path) -> PathBuf {
         let bytes = name.as_os_str().as_bytes();
         if self.naming != Naming::LinkExe
             || bytes.iter().any(|byte| b"/\\".contains(byte))
@@ -96,7 +96,7 @@ impl Search {
 
     /// Returns the same search path with another directory after those of the command line
     /// (`SEARCH_DIR` of a script).
-    pub fn with_folder(&self, folder: &Path) -> Self {
+    pub(crate) fn with_folder(&self, folder: &Path) -> Self {
         let mut more = self.clone();
         more.folders.insert(self.named, self.rooted(folder));
         more.named += 1;
@@ -105,14 +105,14 @@ impl Search {
 
     /// Returns a directory of the command line or of a script, with `=` and `$SYSROOT` replaced by
     /// the sysroot.
-    pub fn rooted(&self, folder: &Path) -> PathBuf {
+    pub(crate) fn rooted(&self, folder: &Path) -> PathBuf {
         rooted(folder, &self.sysroot)
     }
 
     /// Finds the file for `-l<name>`. `:name` is an exact file name. For other names, each
     /// directory is searched for the shared library, then for the archive; with `prefer_static`,
     /// only for the archive. With link.exe, finds the file for `-defaultlib:<name>`.
-    pub fn library(&self, name: &OsStr, prefer_static: bool) -> Option<PathBuf> {
+    pub(crate) fn library(&self, name: &OsStr, prefer_static: bool) -> Option<PathBuf> {
         if self.naming == Naming::LinkExe {
             let name = if Path::new(name).extension().is_some() {
                 name.to_owned()
@@ -149,7 +149,7 @@ impl Search {
     /// Finds the file that a linker script names. If the name is absolute and the script is in the
     /// sysroot, the sysroot comes first. Then follow the script's directory, the name itself, and
     /// the library directories.
-    pub fn script_entry(&self, name: &Path, script: &Path) -> Option<PathBuf> {
+    pub(crate) fn script_entry(&self, name: &Path, script: &Path) -> Option<PathBuf> {
         let in_sysroot = self.sysroot != Path::new("/") && script.starts_with(&self.sysroot);
         if name.is_absolute() && in_sysroot {
             let below = self.sysroot.join(name.strip_prefix("/").unwrap_or(name));

@@ -2,25 +2,31 @@
 //! OpenMP image, one fatbinary for CUDA, one bundle for HIP. SYCL's linker has packed its images
 //! already; they are put together if one container of all images is needed.
 
-mod cuda;
-mod hip;
 pub(crate) mod offload_binary;
 
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use crate::args::settings::LinkSettings;
-use crate::formats::compressed;
-use crate::io::rope::Rope;
-use crate::link::device::Linked;
-use crate::model::{Generation, OffloadKind, OffloadKinds};
-use crate::store::Cache;
-use crate::sys::atomic_file;
-use crate::sys::session::Session;
-use crate::sys::threads;
+use crate::link::device::{Linked, Tool};
+use crate::toolchain;
+use offld_system::clock::{self, Moment};
+use offld_system::io::bytes::Bytes;
+use offld_system::io::rope::Rope;
+use offld_system::response::Style;
+use offld_system::run::{CapturedOutput, Cmd, Equivalent};
+use offld_system::session::Session;
+use offld_system::store::{BlobName, Cache, Digest, Key, KeyBuilder, Scope};
+use offld_system::{atomic_file, threads};
+use offload_formats::bundle::{self, Id};
+use offload_formats::compressed::{self, Compressor};
+use offload_formats::model::{Generation, OffloadKind, OffloadKinds};
 
 /// The images of one registration.
 #[derive(Debug)]
@@ -170,8 +176,8 @@ pub(crate) fn bundle(
             .collect();
         match kind {
             OffloadKind::OpenMp => offload_binary::openmp(&images, generation, session),
-            OffloadKind::Cuda => cuda::payload(&images, generation, context, session),
-            OffloadKind::Hip => hip::payload(&images, generation, context, session),
+            OffloadKind::Cuda => cuda_payload(&images, generation, context, session),
+            OffloadKind::Hip => hip_payload(&images, generation, context, session),
             OffloadKind::Sycl => {
                 offload_binary::sycl(&images, generation, context.settings.emit_fatbin_only)
             }
@@ -216,4 +222,346 @@ fn write_out(image: &PayloadImage, output: &Path) -> Result<()> {
         Ok(out.set_len(image.contents.size())?)
     });
     written.with_context(|| format!("cannot write `{}`", output.display()))
+}
+
+// CUDA payload: one fatbinary of all images, which NVIDIA's `fatbinary` writes
+// (docs/spec/link-driver.md 7).
+
+/// Returns the fatbinary of the images of one generation.
+fn cuda_payload(
+    images: &[&Linked],
+    generation: Generation,
+    context: &BundleContext<'_>,
+    session: &Session,
+) -> Result<Payload> {
+    let output = session.scratch.path(&context.out_base, "fatbin")?;
+    let width = if context.host_is_64_bit() {
+        "-64"
+    } else {
+        "-32"
+    };
+    let mut args: Vec<OsString> = vec![width.into(), "--create".into()];
+    args.push(output.clone().into_os_string());
+    let mut described = Vec::new();
+    for image in images {
+        let arch = image
+            .target
+            .arch
+            .strip_prefix("sm_")
+            .unwrap_or(&image.target.arch);
+        let option = format!("--image3=kind=elf,sm={arch},file=");
+        let mut with_file = OsString::from(&option);
+        with_file.push(&image.path);
+        args.push(with_file);
+        described.push((image.path.as_path(), option));
+    }
+    let cmd = Cmd {
+        step: "bundling of CUDA images".to_owned(),
+        program: session.runner.program(
+            toolchain::cuda_tool("fatbinary", context.settings.device.cuda_path.as_deref()),
+            "fatbinary",
+        )?,
+        args,
+        quoting: Style::Gnu,
+        inputs: images
+            .iter()
+            .map(|image| format!("the image for {}", image.target))
+            .collect(),
+        output: Some(output.clone()),
+    };
+    let cached = context
+        .cache()
+        .and_then(|cache| FatbinaryCache::new(cache, &cmd.program, width, &described));
+    if cached
+        .as_ref()
+        .map_or(Ok(false), |cached| cached.fetch(&output))?
+    {
+        if context.settings.run.verbose {
+            session
+                .shell
+                .note(&format!("{}: found in the cache", cmd.step));
+        }
+    } else if let Some(cached) = cached {
+        let (_, captured) = session.runner.run_capturing(&cmd, &|| ())?;
+        cached.put(&output, &captured);
+    } else {
+        session.runner.run(&cmd)?;
+    }
+    Ok(Payload {
+        kind: OffloadKind::Cuda,
+        generation,
+        images: vec![PayloadImage::whole(
+            Rope::of_file(output.clone())?,
+            Some(output),
+        )],
+    })
+}
+
+/// The cache lookup of one fatbinary. NVIDIA's `fatbinary` reads only the images, and no environment
+/// variable (the test `releases::nvidia` traces it). So the key consists of the images' contents,
+/// their options, and the identity of the tool.
+struct FatbinaryCache<'c> {
+    cache: &'c Arc<Cache>,
+    tool: Tool,
+    /// The time before the tool runs.
+    begun: Moment,
+    key: Key,
+}
+
+impl<'c> FatbinaryCache<'c> {
+    /// Prepares the lookup for `images`, each a file and its option for the tool. The tool is at
+    /// `program` and gets the option `width`. Returns none if the tool or an image cannot be read.
+    fn new(
+        cache: &'c Arc<Cache>,
+        program: &Path,
+        width: &str,
+        images: &[(&Path, String)],
+    ) -> Option<Self> {
+        let begun = cache.clock().moment();
+        let tool = Tool::of(program, cache).ok()?;
+        let mut key = KeyBuilder::default();
+        key.add("fatbinary 1")
+            .add(tool.digest.to_string())
+            .add(width);
+        for (file, option) in images {
+            key.add(option)
+                .add(Digest::of(Bytes::open(file).ok()?.as_slice()).to_string());
+        }
+        Some(FatbinaryCache {
+            cache,
+            tool,
+            begun,
+            key: key.key(),
+        })
+    }
+
+    /// Writes the cached fatbinary to `output`. Returns false on a cache miss.
+    fn fetch(&self, output: &Path) -> Result<bool> {
+        let name = self
+            .cache
+            .record(self.key, Scope::Local)
+            .and_then(|name| BlobName::parse(std::str::from_utf8(&name).ok()?));
+        name.map_or(Ok(false), |name| {
+            self.cache.fetch_blob(name, output, Scope::Local)
+        })
+    }
+
+    /// Stores the new fatbinary `output`, after the tool printed `captured`. If the tool printed a
+    /// message, the fatbinary is not stored, because only another run repeats the message. Failures
+    /// to store are ignored: the tool runs again.
+    fn put(self, output: &Path, captured: &CapturedOutput) {
+        let unchanged = || {
+            self.tool.verify_unchanged(self.begun.time_of_day)?;
+            clock::check_not_set(self.cache.clock(), self.begun)
+        };
+        if captured.stderr.is_empty()
+            && !captured.printed
+            && unchanged().is_ok()
+            && let Ok(name) = self.cache.put_blob(output, Scope::Local)
+        {
+            let _ = self
+                .cache
+                .put_record(self.key, name.to_string().as_bytes(), Scope::Local);
+        }
+    }
+}
+
+// HIP payload: one offload bundle of all images in the format of clang-offload-bundler
+// (docs/spec/link-driver.md 7), compressed with `--compress`.
+
+/// Alignment of code objects in a bundle, in bytes: the runtime maps them by page.
+const BUNDLE_ALIGN: u64 = 4096;
+
+/// The host's target, with the same name on every host. In a bundle, a dash follows it.
+const HOST_ID: &str = "host-x86_64-unknown-linux-gnu";
+
+/// Returns the bundle of the images of one generation. It is written to a file only if it is
+/// compressed, or with `--save-temps`.
+fn hip_payload(
+    images: &[&Linked],
+    generation: Generation,
+    context: &BundleContext<'_>,
+    session: &Session,
+) -> Result<Payload> {
+    let mut bundle = composed_bundle(images)?;
+    let path = || session.scratch.path(&context.out_base, "hipfb");
+    let output = if context.settings.device.compress || session.scratch.keeps() {
+        Some(path()?)
+    } else {
+        None
+    };
+    session.runner.show_in_process(&|| {
+        let output = output.clone().map_or_else(path, Ok)?;
+        Ok(vec![bundler_command(images, &output, context)?])
+    })?;
+    if let Some(output) = &output {
+        write_bundle(&bundle, output, context, session)
+            .with_context(|| format!("cannot write the HIP bundle `{}`", output.display()))?;
+        bundle = Rope::of_file(output.clone())?;
+    }
+    Ok(Payload {
+        kind: OffloadKind::Hip,
+        generation,
+        images: vec![PayloadImage::whole(bundle, output)],
+    })
+}
+
+/// Returns the clang-offload-bundler command that writes the same bundle.
+fn bundler_command(
+    images: &[&Linked],
+    output: &Path,
+    context: &BundleContext<'_>,
+) -> Result<Equivalent> {
+    let mut args: Vec<OsString> = vec![
+        "-type=o".into(),
+        format!("-bundle-align={BUNDLE_ALIGN}").into(),
+    ];
+    if context.settings.device.compress {
+        args.push("-compress".into());
+    }
+    if let Some(level) = &context.settings.device.compression_level {
+        args.push(format!("-compression-level={level}").into());
+    }
+    let ids: Vec<String> = images
+        .iter()
+        .map(|image| Ok(bundle_id(image)?.to_string()))
+        .collect::<Result<_>>()?;
+    args.push(
+        format!(
+            "-targets={HOST_ID}{}",
+            ids.iter().map(|id| format!(",{id}")).collect::<String>()
+        )
+        .into(),
+    );
+    let option = |name: &str, file: &Path| {
+        let mut option = OsString::from(name);
+        option.push(file);
+        option
+    };
+    args.push("-input=/dev/null".into());
+    args.extend(images.iter().map(|image| option("-input=", &image.path)));
+    args.push(option("-output=", output));
+    Ok((
+        toolchain::llvm_tool("clang-offload-bundler", &context.settings.device),
+        args,
+    ))
+}
+
+fn composed_bundle(images: &[&Linked]) -> Result<Rope> {
+    let ids: Vec<Id> = images
+        .iter()
+        .map(|image| bundle_id(image))
+        .collect::<Result<_>>()?;
+    bundle::check(&ids).map_err(|fault| anyhow!("{fault}"))?;
+    let files = images
+        .iter()
+        .map(|image| Rope::of_file(image.path.clone()))
+        .collect::<Result<Vec<_>>>()?;
+    if files.iter().all(|file| file.size() == 0) {
+        // In a dry run, an empty file stands for the bundle, as with LLVM. A device link that runs
+        // never leaves an empty file.
+        return Ok(Rope::default());
+    }
+    // The host's entry is empty.
+    let mut names = vec![format!("{HOST_ID}-")];
+    names.extend(ids.iter().map(Id::to_string));
+    let sizes = std::iter::once(0).chain(files.iter().map(Rope::size));
+    let objects: Vec<(&str, u64)> = names.iter().map(String::as_str).zip(sizes).collect();
+    let frame = bundle::frame(&objects, BUNDLE_ALIGN)?;
+    let mut all = Rope::default();
+    all.push_bytes(frame.head);
+    // Empty objects are padded as well.
+    for (offset, file) in frame
+        .offsets
+        .into_iter()
+        .zip(std::iter::once(Rope::default()).chain(files))
+    {
+        all.pad_to(offset);
+        all.append(file);
+    }
+    Ok(all)
+}
+
+fn write_bundle(
+    bundle: &Rope,
+    output: &Path,
+    context: &BundleContext<'_>,
+    session: &Session,
+) -> Result<()> {
+    let mut out = File::create(output)?;
+    if context.settings.device.compress {
+        let (options, bundle) = (context.compression()?, bundle.clone());
+        // At the highest level, zstd does not return for minutes.
+        let pack = move || -> Result<()> {
+            let mut packed = Compressor::new(BufWriter::new(out), bundle.size(), options)?;
+            bundle.write_to(&mut packed)?;
+            Ok(packed.finish()?.flush()?)
+        };
+        threads::unless_stopped(&session.signals, pack)??;
+    } else {
+        bundle.write_at(&mut out, 0)?;
+        out.set_len(bundle.size())?;
+    }
+    Ok(())
+}
+
+/// Returns the bundle ID of an image. AMD's SPIR-V has its own triple. All other images have the
+/// triple of amdgcn, because the runtime looks for no other.
+fn bundle_id(image: &Linked) -> Result<Id> {
+    let target = &image.target;
+    let triple = if target.arch == "amdgcnspirv" {
+        "spirv64-amd-amdhsa"
+    } else {
+        "amdgcn-amd-amdhsa"
+    };
+    let processor = target.target_id().with_context(|| {
+        format!("the image for {target} names no architecture, which the HIP runtime needs: compile with --offload-arch=")
+    })?;
+    Ok(Id::new("hip", triple, &processor))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::reference;
+    use offld_system::clock::{Clock, TestClock};
+    use offld_system::store::Store;
+
+    #[test]
+    fn output_during_a_clock_change_is_not_cached() {
+        let Some([program]) = reference::tools(["true"]) else {
+            return;
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(TestClock::stopped());
+        let store = Store::with_clock(
+            &dir.path().join("cache"),
+            1 << 30,
+            Arc::clone(&clock) as Arc<dyn Clock>,
+        )
+        .unwrap();
+        let cache = Arc::new(Cache::new(store));
+        clock.pass(Duration::from_secs(3600));
+        let (image, made, found) = (
+            dir.path().join("image"),
+            dir.path().join("made"),
+            dir.path().join("found"),
+        );
+        for file in [&image, &made] {
+            std::fs::write(file, "CUDA").unwrap();
+        }
+        let lookup = || {
+            FatbinaryCache::new(&cache, &program, "-64", &[(&image, "sm=80".to_owned())]).unwrap()
+        };
+        for (set_back, is_cached) in [(Duration::from_secs(60), false), (Duration::ZERO, true)] {
+            let begun = lookup();
+            clock.set(clock.now() - set_back);
+            begun.put(&made, &CapturedOutput::default());
+            cache.finish();
+            assert_eq!(lookup().fetch(&found).unwrap(), is_cached, "{set_back:?}");
+        }
+        assert_eq!(std::fs::read(&found).unwrap(), b"CUDA");
+    }
 }

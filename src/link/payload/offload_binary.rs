@@ -12,13 +12,13 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::{Payload, PayloadImage};
-use crate::formats::{intel_spirv, offload_binary};
-use crate::io::bytes::Bytes;
-use crate::io::rope::Rope;
 use crate::link::device::Linked;
-use crate::model::{Generation, OffloadKind};
-use crate::registration::sycl;
-use crate::sys::session::Session;
+use offld_system::io::bytes::Bytes;
+use offld_system::io::rope::Rope;
+use offld_system::session::Session;
+use offload_formats::model::{Generation, OffloadKind};
+use offload_formats::registration::sycl;
+use offload_formats::{intel_spirv, offload_binary};
 
 /// Returns the OpenMP payload of the images of one generation.
 pub(super) fn openmp(

@@ -10,14 +10,14 @@ use anyhow::{Result, bail};
 
 use crate::args::ArgumentList;
 use crate::args::settings::LinkSettings;
-use crate::formats::magic::Magic;
 use crate::link::host;
 use crate::link::scan;
 use crate::llvm::Llvm;
-use crate::store::{Caching, Reason};
-use crate::sys::run::PreloadedLinker;
-use crate::sys::session::Session;
-use crate::sys::threads::{self, lock};
+use offld_system::run::PreloadedLinker;
+use offld_system::session::Session;
+use offld_system::store::{Caching, Reason};
+use offld_system::threads::{self, lock};
+use offload_formats::magic::Magic;
 
 /// Number of CPUs from which two linkers and a compiler load in parallel without slowing each other
 /// down.
@@ -40,7 +40,7 @@ impl<'s> Background<'s> {
     /// Prepares the background work of one link, without starting any of it.
     pub(super) fn new(settings: &'s LinkSettings, session: &'s Session) -> Self {
         Background {
-            caching: Caching::open(&settings.cache, &session.shell),
+            caching: Caching::open(settings.cache.folder.clone(), &session.shell),
             llvm: Llvm::new(session),
             linker: Mutex::new(None),
             linking: AtomicBool::new(false),

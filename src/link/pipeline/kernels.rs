@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use rayon::prelude::*;
 
 use crate::args::settings::LinkSettings;
-use crate::formats::kernels;
-use crate::io::bytes::Bytes;
 use crate::link::device::{self, Linked};
 use crate::link::inputs::{Inputs, worth_threads};
 use crate::link::scan;
 use crate::link::select::DeviceJob;
-use crate::model::{OffloadKind, printable_name};
-use crate::registration::read::{self, Entry};
-use crate::sys::session::Session;
-use crate::sys::threads;
+use offld_system::io::bytes::Bytes;
+use offld_system::session::Session;
+use offld_system::threads;
+use offload_formats::kernels;
+use offload_formats::model::{OffloadKind, printable_name};
+use offload_formats::registration::read::{self, Entry};
 
 /// A name that the host code of one object registers.
 struct Registered {

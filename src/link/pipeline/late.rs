@@ -15,21 +15,21 @@ use anyhow::{Context, Error, Result, anyhow};
 use super::{HostLink, Link};
 use crate::args::settings::{LateImages, LinkSettings};
 use crate::args::{Arg, ArgKind, ArgumentList, Dialect, Id, gnu_ld};
-use crate::edit::backpatch::fill;
-use crate::edit::files::replace_with_attributes;
-use crate::io::file_slice::{FileSlice, Spool};
-use crate::io::rope::Rope;
 use crate::link::host::Place;
 use crate::link::payload::{Group, Payload, PayloadImage};
 use crate::link::register;
-use crate::model::{ObjectFormat, OffloadKind};
-use crate::registration::sycl;
-use crate::sys::run::Cmd;
-use crate::sys::session::Session;
-use crate::sys::toolchain::{self, LinkerFamily};
-use crate::sys::trace::span;
-use crate::sys::unfinished::Directory;
-use crate::sys::{jobs, threads};
+use crate::toolchain::{self, LinkerFamily};
+use offld_system::atomic_file::Directory;
+use offld_system::io::file_slice::{FileSlice, Spool};
+use offld_system::io::rope::Rope;
+use offld_system::run::Cmd;
+use offld_system::session::Session;
+use offld_system::trace::span;
+use offld_system::{jobs, threads};
+use offload_files::edit::backpatch::fill;
+use offload_files::edit::files::replace_with_attributes;
+use offload_formats::model::{ObjectFormat, OffloadKind};
+use offload_formats::registration::sycl;
 
 /// Bytes of device code in the inputs from which a late link is faster even if all images are in
 /// the cache (docs/explanation/late-images.md).

@@ -15,14 +15,14 @@ use rustix::io::Errno;
 use super::{Link, Scanned};
 use crate::args::link_exe;
 use crate::args::settings::{Defsym, HostOptions, InputName, InputSpec, LinkSettings};
-use crate::error::{StepFailed, strerror};
 use crate::link::inputs::search::{Naming, Search};
 use crate::link::inputs::{self, Inputs, Loaded, LoadedFile};
 use crate::link::scan::{Machine, SharedSymbols};
 use crate::link::select::{Load, Reading, SelectOptions, SharedLibrary};
 use crate::link::{device, host, scan};
-use crate::model::{printable, printable_name};
-use crate::sys::toolchain::{self, LinkerFamily};
+use crate::toolchain::{self, LinkerFamily};
+use offload_formats::error::{StepFailed, strerror};
+use offload_formats::model::{printable, printable_name};
 
 /// Returns the inputs of the command line, and the scripts that its options name. For Windows, the
 /// default libraries follow that the objects name in turn, which linkers search after all others.

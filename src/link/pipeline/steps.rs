@@ -10,24 +10,24 @@ use super::line_inputs::input_specs;
 use super::{DeviceCode, HostLink, Link, Scanned};
 use crate::args::Role;
 use crate::args::settings::{Destination, LinkSettings, LlvmOption};
-use crate::error::{Silent, StepFailed, step_failed};
-use crate::formats::magic::Magic;
-use crate::formats::{bitcode, kernels, offload_binary};
-use crate::io::bytes::Bytes;
 use crate::link::device::Linked;
 use crate::link::host::Done;
 use crate::link::inputs::Inputs;
 use crate::link::scan::{self, DeviceImage, HostFacts};
 use crate::link::select::{self, DeviceJob, ForAnotherTarget, OnTheHost};
+use offld_system::io::bytes::Bytes;
+use offload_formats::error::{Silent, StepFailed, step_failed};
+use offload_formats::magic::Magic;
+use offload_formats::{bitcode, kernels, offload_binary};
 
 use crate::link::{host, reproduce};
-use crate::model::{ObjectFormat, OffloadKind, Origin, printable_name};
-use crate::registration::{self, sycl};
-use crate::sys::posix_shell;
-use crate::sys::run::{self, Cmd};
-use crate::sys::toolchain::{self, Compiler};
-use crate::sys::trace::span;
-use crate::target::Target;
+use crate::toolchain::{self, Compiler};
+use offld_system::posix_shell;
+use offld_system::run::{self, Cmd};
+use offld_system::trace::span;
+use offload_formats::model::{ObjectFormat, OffloadKind, Origin, printable_name};
+use offload_formats::registration::{self, sycl};
+use offload_formats::target::Target;
 
 /// Returns the device compiler's answer to `-mllvm --help` and the like, which ask for a list of
 /// LLVM's options and for no link.

@@ -12,18 +12,19 @@ use std::time::Duration;
 use anyhow::bail;
 
 use super::*;
+use crate::BUILD;
 use crate::args::Role;
-use crate::error;
-use crate::formats::offload_binary;
-use crate::llvm::protocol::{Answer, BUILD, Request};
-use crate::model::ImageKind;
-use crate::sys::run::{Cmd, Run};
-use crate::sys::scratch::Scratch;
-use crate::sys::service::{Service, ServiceFailure};
-use crate::sys::shell::Shell;
-use crate::sys::signals::Signals;
-use crate::sys::threads::lock;
-use crate::sys::trace::{Trace, Usage};
+use offld_system::run::{Cmd, Run};
+use offld_system::scratch::Scratch;
+use offld_system::service::{Service, ServiceFailure};
+use offld_system::shell::Shell;
+use offld_system::signals::Signals;
+use offld_system::threads::lock;
+use offld_system::trace::{Trace, Usage};
+use offload_formats::error;
+use offload_formats::model::ImageKind;
+use offload_formats::offload_binary;
+use offload_formats::registration::protocol::{Answer, Request};
 
 /// The failure of a step.
 #[derive(Clone, Copy)]

@@ -9,15 +9,15 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::image_object::{ImageSymbol, StreamedImage};
 use super::{RegisterContext, files};
-use crate::formats::offload_binary;
-use crate::io::bytes::Bytes;
-use crate::io::rope::Rope;
 use crate::link::payload::{self, Group, Payload};
-use crate::model::{Generation, ImageKind, OffloadKind};
-use crate::registration::{ImagePlace, Images, Plan, PlannedImage, SyclImage};
-use crate::registration::{openmp, sycl};
+use offld_system::io::bytes::Bytes;
+use offld_system::io::rope::Rope;
+use offload_files::image_object::{ImageSymbol, StreamedImage};
+use offload_formats::model::{Generation, ImageKind, OffloadKind};
+use offload_formats::offload_binary;
+use offload_formats::registration::{ImagePlace, Images, Plan, PlannedImage, SyclImage};
+use offload_formats::registration::{openmp, sycl};
 
 /// Total size in bytes up to which the images of one registration are part of a module that
 /// contains images.

@@ -2,16 +2,16 @@
 
 use std::io;
 
-use super::image_object::ImageSymbol;
 use super::plan::{of as planned, tag_of_contents};
 use super::*;
-use crate::formats::offload_binary;
-use crate::io::rope::Rope;
 use crate::link::payload::{self, PayloadImage};
-use crate::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
-use crate::registration::{ImagePlace, Images, SyclImage};
-use crate::sys::session::SessionOptions;
-use crate::sys::shell::Shell;
+use offld_system::io::rope::Rope;
+use offld_system::session::SessionOptions;
+use offld_system::shell::Shell;
+use offload_files::image_object::ImageSymbol;
+use offload_formats::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
+use offload_formats::offload_binary;
+use offload_formats::registration::{ImagePlace, Images, SyclImage};
 use std::error::Error;
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -380,11 +380,11 @@ fn large_images_have_objects_of_their_own_in_the_order_of_the_images() -> Outcom
     let files: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
     let payload = payload(OffloadKind::OpenMp, dir.path(), &files)?;
     let (plan, streamed) = plan_of(&payload)?;
-    let shell = std::sync::Arc::new(crate::sys::shell::Shell::from_write(
+    let shell = std::sync::Arc::new(offld_system::shell::Shell::from_write(
         "test",
         Box::new(io::sink()),
     ));
-    let session = Session::new(shell, crate::sys::session::SessionOptions::default());
+    let session = Session::new(shell, offld_system::session::SessionOptions::default());
     let objects = stream_images(&plan, &streamed, "a.out.openmp.image", &session)?;
     let mut found = Vec::new();
     for path in &objects {

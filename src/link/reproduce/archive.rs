@@ -14,9 +14,9 @@ use tar::{Builder, EntryType, Header};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::args::settings::Destination;
-use crate::formats::elf::interface;
-use crate::io::bytes::Bytes;
-use crate::sys::atomic_file::AtomicFile;
+use offld_system::atomic_file::AtomicFile;
+use offld_system::io::bytes::Bytes;
+use offload_formats::elf::interface;
 
 /// The content of an entry.
 pub(super) enum Content {

@@ -3,8 +3,7 @@
 //! separate function reads symbol tables. It is called only if there are images, so that a link
 //! without device code costs little.
 
-mod coff;
-pub mod object;
+pub(crate) mod object;
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
@@ -13,18 +12,18 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 
 use crate::args::link_exe;
-use crate::formats::bitcode;
-use crate::formats::coff::drectve::Directives;
-use crate::formats::magic::{Magic, magic};
-use crate::formats::offload_binary;
-use crate::formats::offload_sections::{HIP_WRAPPERS, RELOCATABLE};
-use crate::link::inputs::{InputObject, Inputs, map_all, worth_threads};
-use crate::model::{Generation, ImageKind, OffloadKinds, Origin};
-use crate::sys::threads;
+use crate::link::inputs::{InputObject, Inputs, map_all};
+use offld_system::threads;
+use offload_formats::bitcode;
+use offload_formats::coff::drectve::Directives;
+use offload_formats::magic::{Magic, magic};
+use offload_formats::model::{Generation, OffloadKinds, Origin};
+use offload_formats::offload_binary;
+use offload_formats::offload_sections::{HIP_WRAPPERS, RELOCATABLE};
 
 /// A device image in a host object.
 #[derive(Debug)]
-pub struct DeviceImage<'a> {
+pub(crate) struct DeviceImage<'a> {
     /// The index of its object in `Inputs::objects`.
     pub input_object: usize,
     /// The file and section of the image, for error messages.
@@ -35,8 +34,6 @@ pub struct DeviceImage<'a> {
     pub arch: String,
     /// The runtimes that can load the image.
     pub kinds: OffloadKinds,
-    /// The format of the bytes, according to the container's header.
-    pub image_kind: ImageKind,
     /// Whether this is an image of LLVM 14, which is a section without a header.
     pub raw_section: bool,
     /// The bytes, borrowed from the input unless they were compressed or had to be read from
@@ -45,7 +42,7 @@ pub struct DeviceImage<'a> {
 }
 
 /// Returns every device image in the inputs, in command-line order.
-pub fn scan(inputs: &Inputs) -> Result<Vec<DeviceImage<'_>>> {
+pub(crate) fn scan(inputs: &Inputs) -> Result<Vec<DeviceImage<'_>>> {
     let size = |input_object: &InputObject| input_object.data().len();
     let each = map_all(&inputs.objects, size, images_of);
     let mut all = Vec::new();
@@ -55,33 +52,9 @@ pub fn scan(inputs: &Inputs) -> Result<Vec<DeviceImage<'_>>> {
     Ok(all)
 }
 
-/// Whether there is device code, or an object that cannot be read and so may contain some. Stops at
-/// the first of them.
-pub fn has_images(inputs: &Inputs) -> bool {
-    let may_have =
-        |(index, input_object)| !images_of(index, input_object).is_ok_and(|found| found.is_empty());
-    if worth_threads(
-        inputs
-            .objects
-            .iter()
-            .map(|input_object| input_object.data().len()),
-    ) {
-        threads::in_parallel(|| {
-            inputs
-                .objects
-                .par_iter()
-                .enumerate()
-                .with_min_len(16)
-                .any(may_have)
-        })
-    } else {
-        inputs.objects.iter().enumerate().any(may_have)
-    }
-}
-
 /// Whether an object or archive member contains linked images that it registers, as the output of a
 /// relocatable link does.
-pub fn has_registered(inputs: &Inputs) -> bool {
+pub(crate) fn has_registered(inputs: &Inputs) -> bool {
     let mut objects = inputs
         .objects
         .iter()
@@ -90,7 +63,7 @@ pub fn has_registered(inputs: &Inputs) -> bool {
 }
 
 /// Whether an object that is always linked refers to device code in the way of HIP's old driver.
-pub fn has_hip_wrapper(inputs: &Inputs) -> bool {
+pub(crate) fn has_hip_wrapper(inputs: &Inputs) -> bool {
     let mut objects = inputs
         .objects
         .iter()
@@ -101,7 +74,7 @@ pub fn has_hip_wrapper(inputs: &Inputs) -> bool {
 /// Returns the host code that device code for `host_arch`, the host's CPU, may call: the members of
 /// archives with such device code. They are returned as images without a kind, for the triple of
 /// that device code.
-pub fn host_code<'a>(
+pub(crate) fn host_code<'a>(
     inputs: &'a Inputs,
     found: &[DeviceImage<'_>],
     host_arch: &str,
@@ -127,7 +100,6 @@ pub fn host_code<'a>(
             triple: triples[object.file]?.to_owned(),
             arch: String::new(),
             kinds: OffloadKinds::default(),
-            image_kind: ImageKind::Object,
             raw_section: false,
             bytes: Cow::Borrowed(object.data()),
         })
@@ -138,7 +110,7 @@ pub fn host_code<'a>(
 fn images_of(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
     match input_object.kind {
         Magic::Elf => object::elf_images(index, input_object),
-        Magic::Coff => coff::images(index, input_object),
+        Magic::Coff => object::coff_images(index, input_object),
         Magic::Bitcode => bitcode_images(index, input_object),
         Magic::OffloadBinary => packaged(index, &input_object.origin(), input_object.data()),
         Magic::ElfShared | Magic::Archive | Magic::Text | Magic::Other => Ok(Vec::new()),
@@ -192,16 +164,14 @@ pub(crate) fn packaged<'a>(
     let found = images.into_iter().map(|image| {
         let (triple, arch) = (image.triple().into_owned(), image.arch().into_owned());
         let kinds = OffloadKinds::from_stored(image.offload_kind, &triple);
-        let (image_kind, bytes) = (image.image_kind, image.image);
         DeviceImage {
             input_object,
             origin: origin.clone(),
             triple,
             arch,
             kinds,
-            image_kind,
             raw_section: false,
-            bytes,
+            bytes: image.image,
         }
     });
     Ok(found.collect())
@@ -209,7 +179,7 @@ pub(crate) fn packaged<'a>(
 
 /// Returns the default libraries that COFF objects name, in order, each once, without libraries
 /// that an object excludes. Objects that cannot be read are ignored here: the scan reports them.
-pub fn default_libraries(inputs: &Inputs) -> Vec<String> {
+pub(crate) fn default_libraries(inputs: &Inputs) -> Vec<String> {
     let objects: Vec<&InputObject> = inputs
         .objects
         .iter()
@@ -218,7 +188,7 @@ pub fn default_libraries(inputs: &Inputs) -> Vec<String> {
     let each: Vec<Directives> = threads::in_parallel(|| {
         objects
             .par_iter()
-            .map(|input_object| coff::directives(input_object.data()).unwrap_or_default())
+            .map(|input_object| object::coff_directives(input_object.data()).unwrap_or_default())
             .collect()
     });
     let mut seen = HashSet::new();
@@ -243,7 +213,7 @@ pub fn default_libraries(inputs: &Inputs) -> Vec<String> {
 /// Symbols and entry table of a host object, which decide which archive members the host link
 /// extracts and how images are registered.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct HostFacts<'a> {
+pub(crate) struct HostFacts<'a> {
     /// The global symbols that the object defines.
     pub defined: Vec<Definition<'a>>,
     /// The symbols that the object needs from others.
@@ -268,14 +238,14 @@ pub struct HostFacts<'a> {
 
 impl HostFacts<'_> {
     /// Returns the generations of all entry tables of the object.
-    pub fn generations(&self) -> impl Iterator<Item = Generation> {
+    pub(crate) fn generations(&self) -> impl Iterator<Item = Generation> {
         self.generation.into_iter().chain(self.older_generation)
     }
 }
 
 /// A symbol that an object defines.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Definition<'a> {
+pub(crate) struct Definition<'a> {
     /// Its name.
     pub name: Cow<'a, [u8]>,
     /// Whether another definition replaces this one: it is weak or common.
@@ -286,7 +256,7 @@ pub struct Definition<'a> {
 
 /// A symbol that an object needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Need<'a> {
+pub(crate) struct Need<'a> {
     /// Its name.
     pub name: Cow<'a, [u8]>,
     /// Whether the symbol may stay undefined.
@@ -295,7 +265,7 @@ pub struct Need<'a> {
 
 /// The machine of a native object, as far as the choice of a host triple needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Machine {
+pub(crate) enum Machine {
     /// ELF: machine number, 64-bit, little endian.
     Elf(::object::elf::Machine, bool, bool),
     /// COFF machine number.
@@ -304,7 +274,7 @@ pub enum Machine {
 
 /// Returns the facts of every input object, by index. `wanted`: read those of archive members as
 /// well.
-pub fn host_facts(inputs: &Inputs, wanted: bool) -> Result<Vec<HostFacts<'_>>> {
+pub(crate) fn host_facts(inputs: &Inputs, wanted: bool) -> Result<Vec<HostFacts<'_>>> {
     let each: Vec<Result<HostFacts<'_>>> = threads::in_parallel(|| {
         let objects = inputs.objects.par_iter();
         objects
@@ -322,7 +292,7 @@ pub fn host_facts(inputs: &Inputs, wanted: bool) -> Result<Vec<HostFacts<'_>>> {
 
 /// Returns the symbols of the shared libraries among the inputs, by file. Libraries that cannot be
 /// read are ignored here: the linker reports them.
-pub fn shared_symbols(inputs: &Inputs) -> Vec<(usize, SharedSymbols)> {
+pub(crate) fn shared_symbols(inputs: &Inputs) -> Vec<(usize, SharedSymbols)> {
     let libraries = inputs
         .files
         .iter()
@@ -340,7 +310,7 @@ pub fn shared_symbols(inputs: &Inputs) -> Vec<(usize, SharedSymbols)> {
 
 /// The dynamic symbols of a shared library.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SharedSymbols {
+pub(crate) struct SharedSymbols {
     /// The defined symbols. Symbols of an old version are omitted, because only programs that were
     /// linked with it find them.
     pub defines: Vec<Vec<u8>>,
@@ -352,7 +322,7 @@ fn facts_of(input_object: &InputObject) -> Result<HostFacts<'_>> {
     let data = input_object.data();
     let facts = match input_object.kind {
         Magic::Elf => object::elf_facts(data),
-        Magic::Coff => coff::facts(data),
+        Magic::Coff => object::coff_facts(data),
         Magic::Bitcode => bitcode_facts(data),
         _ => Ok(HostFacts::default()),
     };
@@ -383,7 +353,7 @@ fn bitcode_facts(data: &[u8]) -> Result<HostFacts<'_>> {
 
 /// Returns the symbols that a runtime finds in the linked image `image`; none if its format has no
 /// symbol table.
-pub fn linked_symbols(image: &[u8]) -> Option<BTreeSet<Vec<u8>>> {
+pub(crate) fn linked_symbols(image: &[u8]) -> Option<BTreeSet<Vec<u8>>> {
     match magic(image) {
         Magic::ElfShared => Some(
             object::shared_symbols(image)
@@ -408,7 +378,7 @@ pub fn linked_symbols(image: &[u8]) -> Option<BTreeSet<Vec<u8>>> {
 
 /// Returns the symbols of a device image that is an ELF object or bitcode. Other formats have no
 /// symbols here.
-pub fn device_symbols<'f>(found: &'f DeviceImage<'_>) -> Result<HostFacts<'f>> {
+pub(crate) fn device_symbols<'f>(found: &'f DeviceImage<'_>) -> Result<HostFacts<'f>> {
     let data: &[u8] = &found.bytes;
     match magic(data) {
         Magic::Elf => object::elf_facts(data)

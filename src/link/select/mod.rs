@@ -2,28 +2,23 @@
 //! groups by target and LLVM release, and determines the final order. Reads symbol tables through
 //! `scan`. The device stage decides how to link.
 
-mod coverage;
-mod generation;
-mod host_code;
 mod line_order;
 mod resolve;
-mod served;
 mod targets;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use anyhow::{Result, bail};
 
 use crate::link::scan::{self, DeviceImage, HostFacts};
-use crate::model::{Generation, OffloadKind, OffloadKinds};
-use crate::target::Target;
-use coverage::Coverage;
-use generation::Generations;
-use targets::{Servers, better_images};
+use offload_formats::model::{Generation, OffloadKind, OffloadKinds};
+use offload_formats::offload_sections::entry_section;
+use offload_formats::target::Target;
+use targets::{Coverage, Servers, better_images};
 
-pub(crate) use host_code::{OnTheHost, undefined_but_on_the_host};
 pub(crate) use line_order::{Load, Reading};
-pub(crate) use served::{ForAnotherTarget, undefined_but_for_another_target};
+pub(crate) use targets::{ForAnotherTarget, undefined_but_for_another_target};
 
 /// One device link: the images that become one linked image.
 #[derive(Debug)]
@@ -112,7 +107,7 @@ pub(crate) fn select<'a>(
     let line_order::Taken { order, pulled } = resolve::host_link(facts, lazy, origins, options);
     let candidates = Candidates::new(found, facts, lazy, &pulled, options)?;
     let mut groups = candidates.groups();
-    let mut warnings = served::drop_served(&mut groups, &candidates, options);
+    let mut warnings = targets::drop_served(&mut groups, &candidates, options);
 
     // Members that only device code needs come last, in command-line order.
     let mut ranks = vec![usize::MAX; facts.len()];
@@ -136,7 +131,7 @@ pub(crate) fn select<'a>(
             .for_each(|&at| linked[at] = Some(linked[at].unwrap_or_default().union(kinds)));
         let mut inputs: Vec<&DeviceImage<'a>> = members.iter().map(|&at| &found[at]).collect();
         inputs.sort_by_key(|image| ranks[image.input_object]);
-        inputs.extend(host_code::pulls(&inputs, host_code, facts, &target)?);
+        inputs.extend(host_code_pulls(&inputs, host_code, facts, &target)?);
         let target = members.iter().fold(target, |target, &at| {
             target.named_like(&candidates.targets[at])
         });
@@ -150,7 +145,7 @@ pub(crate) fn select<'a>(
     }
     for job in &jobs {
         check_kinds(job)?;
-        served::check_platforms(job)?;
+        targets::check_platforms(job)?;
     }
     let members = (0..found.len()).filter(|&at| lazy[found[at].input_object]);
     let why = members.map(|at| {
@@ -166,13 +161,13 @@ pub(crate) fn select<'a>(
     let is_pulled = |input_object: usize| {
         pulled[input_object].is_some() && facts[input_object].generation.is_some()
     };
-    warnings.extend(coverage::left_out(
+    warnings.extend(targets::left_out(
         found,
         &candidates.coverage,
         &linked,
         &is_pulled,
     ));
-    warnings.extend(served::never_taken(&jobs));
+    warnings.extend(targets::never_taken(&jobs));
     Ok(Selection {
         jobs,
         why,
@@ -229,7 +224,7 @@ impl<'a> Candidates<'a> {
         let host = (0..facts.len())
             .filter(|&input_object| !lazy[input_object] || pulled[input_object].is_some())
             .flat_map(|input_object| facts[input_object].generations());
-        let generations = generation::of_images(found, facts, &active, host)?;
+        let generations = generations_of(found, facts, &active, host)?;
         Ok(Candidates {
             servers: Servers::of(targets.iter().enumerate()),
             found,
@@ -395,6 +390,203 @@ fn undefined_symbols(job: &DeviceJob<'_>) -> BTreeSet<Vec<u8>> {
         .flat_map(|table| &table.undefined)
         .filter(|symbol| !symbol.weak && !defined.contains(symbol.name.as_ref()))
         .map(|symbol| symbol.name.to_vec())
+        .collect()
+}
+
+// Generation of the entry table that each image belongs to, as read from the host object with the
+// image. Images in objects without entries belong to all generations of the link.
+
+/// The generations of the images of one link.
+struct Generations {
+    /// The generations of the entry tables of each image's object, usually one.
+    each: Vec<Vec<Generation>>,
+    all: Vec<Generation>,
+}
+
+impl Generations {
+    /// Returns the generations that image `at` is registered with: those of its object, or all if
+    /// its object has no entry table.
+    fn of(&self, at: usize) -> &[Generation] {
+        if self.each[at].is_empty() {
+            &self.all
+        } else {
+            &self.each[at]
+        }
+    }
+}
+
+/// Determines the generations of all images. `active`: the images that are always linked. `host`:
+/// the generations of the host objects that are linked.
+fn generations_of(
+    found: &[DeviceImage<'_>],
+    facts: &[HostFacts<'_>],
+    active: &[usize],
+    host: impl Iterator<Item = Generation>,
+) -> Result<Generations> {
+    let own = |image: &DeviceImage<'_>| match image.raw_section {
+        true => vec![Generation::Llvm14],
+        false => facts[image.input_object].generations().collect(),
+    };
+    let mut each: Vec<Vec<Generation>> = found.iter().map(own).collect();
+    let mut all: Vec<Generation> = active
+        .iter()
+        .flat_map(|&at| each[at].iter().copied())
+        .collect();
+    all.sort();
+    all.dedup();
+    if all.contains(&Generation::Llvm15) && all.contains(&Generation::Llvm14) {
+        // Both use one table with the same entries, so they are registered together, as in LLVM 15.
+        let oldest = each
+            .iter_mut()
+            .flatten()
+            .filter(|generation| **generation == Generation::Llvm14);
+        oldest.for_each(|generation| *generation = Generation::Llvm15);
+        all.retain(|generation| *generation != Generation::Llvm14);
+    }
+    check_entry_tables(found, &each, active)?;
+    if all.is_empty() {
+        // The entries may be in objects without images.
+        all = host.collect::<BTreeSet<_>>().into_iter().collect();
+    }
+    if all.is_empty() {
+        all.push(Generation::Llvm21);
+    }
+    Ok(Generations { each, all })
+}
+
+/// Fails if entries of different sizes would be in one table. Before LLVM 21, each kind had its own
+/// table, with the same name in releases whose entries differ.
+fn check_entry_tables(
+    found: &[DeviceImage<'_>],
+    each: &[Vec<Generation>],
+    active: &[usize],
+) -> Result<()> {
+    for kind in OffloadKind::ALL {
+        let first = |wide: bool| {
+            let is_it = |at: usize| {
+                each[at]
+                    .iter()
+                    .any(|own| *own != Generation::Llvm21 && own.wide_entries() == wide)
+            };
+            active
+                .iter()
+                .copied()
+                .find(|&at| found[at].kinds.contains(kind) && is_it(at))
+        };
+        if let (Some(wide), Some(narrow)) = (first(true), first(false)) {
+            bail!(
+                "{} has entries of 56 bytes (LLVM 20) and {} entries of 32 bytes (LLVM 14 to 19) in one table, `{}`, which no \
+                 runtime can read: compile both with the same LLVM",
+                found[wide].origin,
+                found[narrow].origin,
+                entry_section(Generation::Llvm20, kind)
+            );
+        }
+    }
+    Ok(())
+}
+
+// Device code for the host's own CPU that calls plain functions of its archive: host code that was
+// compiled for no device, and consists of the same machine instructions.
+
+/// Returns the objects of `host_code` that define, directly or indirectly, the undefined symbols of
+/// the images `inputs`. Device code has priority: an object that defines one of its symbols again
+/// is not used, so that the device linker reports the missing symbol.
+fn host_code_pulls<'a>(
+    inputs: &[&'a DeviceImage<'a>],
+    host_code: &'a [DeviceImage<'a>],
+    facts: &[HostFacts<'_>],
+    target: &Target,
+) -> Result<Vec<&'a DeviceImage<'a>>> {
+    let candidates: Vec<&DeviceImage<'a>> = host_code
+        .iter()
+        .filter(|code| code.triple == target.triple || target.is_spelled(&code.triple))
+        .collect();
+    if candidates.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut offered: HashMap<&[u8], &'a DeviceImage<'a>> = HashMap::new();
+    for code in candidates {
+        for symbol in &facts[code.input_object].defined {
+            offered.entry(&symbol.name).or_insert(code);
+        }
+    }
+    let mut defined: HashSet<Cow<'_, [u8]>> = HashSet::new();
+    let mut wanted: Vec<Cow<'_, [u8]>> = Vec::new();
+    for &input in inputs {
+        let table = symbols(input)?;
+        wanted.extend(
+            table
+                .undefined
+                .into_iter()
+                .filter(|symbol| !symbol.weak)
+                .map(|symbol| Cow::Owned(symbol.name.into_owned())),
+        );
+        defined.extend(
+            table
+                .defined
+                .into_iter()
+                .map(|symbol| Cow::Owned(symbol.name.into_owned())),
+        );
+    }
+    let mut taken: BTreeMap<usize, &'a DeviceImage<'a>> = BTreeMap::new();
+    while let Some(name) = wanted.pop() {
+        let Some(&code) = offered
+            .get(name.as_ref())
+            .filter(|_| !defined.contains(&name))
+        else {
+            continue;
+        };
+        let facts = &facts[code.input_object];
+        let twice = facts
+            .defined
+            .iter()
+            .any(|symbol| !symbol.weak && defined.contains(&symbol.name));
+        if twice || taken.contains_key(&code.input_object) {
+            continue;
+        }
+        taken.insert(code.input_object, code);
+        defined.extend(facts.defined.iter().map(|symbol| symbol.name.clone()));
+        wanted.extend(
+            facts
+                .undefined
+                .iter()
+                .filter(|symbol| !symbol.weak)
+                .map(|symbol| symbol.name.clone()),
+        );
+    }
+    Ok(taken.into_values().collect())
+}
+
+/// A device symbol without a definition in its device link, and the host object that defines it.
+pub(crate) struct OnTheHost {
+    /// The symbol.
+    pub symbol: Vec<u8>,
+    /// The index of the object.
+    pub object: usize,
+}
+
+/// Returns the undefined symbols of the inputs of `jobs` that a host object defines. Most often
+/// they are functions outside of `declare target`.
+pub(crate) fn undefined_but_on_the_host(
+    jobs: &[DeviceJob<'_>],
+    facts: &[HostFacts<'_>],
+) -> Vec<OnTheHost> {
+    let mut on_the_host: BTreeMap<&[u8], usize> = BTreeMap::new();
+    for (object, facts) in facts.iter().enumerate() {
+        for symbol in &facts.defined {
+            on_the_host.entry(&symbol.name).or_insert(object);
+        }
+    }
+    let mut found: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+    for name in jobs.iter().flat_map(undefined_symbols) {
+        if let Some(&object) = on_the_host.get(name.as_slice()) {
+            found.insert(name, object);
+        }
+    }
+    found
+        .into_iter()
+        .map(|(symbol, object)| OnTheHost { symbol, object })
         .collect()
 }
 

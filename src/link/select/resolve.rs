@@ -11,7 +11,7 @@ use anyhow::Result;
 use super::line_order::{self, Reading, Taken, names};
 use super::{SelectOptions, symbols};
 use crate::link::scan::{DeviceImage, HostFacts};
-use crate::model::printable_name;
+use offload_formats::model::printable_name;
 
 /// Returns the objects of the host link, in the order in which the linker reads them.
 pub(super) fn host_link(

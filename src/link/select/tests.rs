@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::*;
 use crate::link::scan::{Definition, Need};
-use crate::model::{ImageKind, Origin};
+use offload_formats::model::Origin;
 
 fn image(input_object: usize, triple: &str, arch: &str) -> DeviceImage<'static> {
     DeviceImage {
@@ -13,7 +13,6 @@ fn image(input_object: usize, triple: &str, arch: &str) -> DeviceImage<'static> 
         triple: triple.to_owned(),
         arch: arch.to_owned(),
         kinds: OffloadKinds::default().with(OffloadKind::OpenMp),
-        image_kind: ImageKind::Object,
         raw_section: false,
         bytes: Cow::Borrowed(b"no symbols in here"),
     }

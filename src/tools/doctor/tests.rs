@@ -1,13 +1,12 @@
 //! Tests with simulated machines that lack some requirements.
 
-use super::advice::{self, Thing};
-use super::needs::{self, Facts, links};
-use super::report::{
+use super::needs::{self, Facts, Thing, links};
+use super::text::text;
+use super::{
     Cache, Compiler, Devices, Kind, Link, Missing, OffldLlvm, Own, Part, Program, Report, SCHEMA,
     Step,
 };
-use super::text::text;
-use crate::sys::terminal::{Style, shown_width};
+use offld_system::terminal::{Style, shown_width};
 
 const ALL: [&str; 3] = [
     needs::LLD,
@@ -178,7 +177,7 @@ fn errors_of_clang_are_reported_with_sources() {
     let expected = Missing {
         step: Step::Compile,
         what: format!("clang reports: {text}"),
-        get: advice::how_to_get(Thing::RocmBitcode, Some(22)),
+        get: needs::how_to_get(Thing::RocmBitcode, Some(22)),
     };
     assert_eq!(hip.missing, [expected]);
     assert_eq!(
@@ -198,12 +197,12 @@ fn errors_of_clang_are_reported_with_sources() {
 
 #[test]
 fn packages_have_the_number_of_the_clang() {
-    let debian = |thing, llvm| advice::how_to_get(thing, llvm)[0].what.clone();
+    let debian = |thing, llvm| needs::how_to_get(thing, llvm)[0].what.clone();
     assert_eq!(debian(Thing::OmpTarget, Some(22)), "liboffload-22-dev");
     assert_eq!(debian(Thing::OmpTarget, Some(19)), "libomp-19-dev");
     assert_eq!(
         debian(Thing::Omp, None),
-        format!("libomp-{}-dev", advice::RECOMMENDED)
+        format!("libomp-{}-dev", needs::RECOMMENDED)
     );
     assert_eq!(debian(Thing::Clang, Some(16)), "clang-16 lld-16");
 }

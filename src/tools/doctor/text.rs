@@ -4,10 +4,10 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::report::{Kind, Link, Missing, Part, Remote, Report, Step};
-use crate::model::printable;
-use crate::sys::table;
-use crate::sys::terminal::{Colour, Style, wrapped};
+use super::{Kind, Link, Missing, Part, Remote, Report, Step};
+use offld_system::table;
+use offld_system::terminal::{Colour, Style, wrapped};
+use offload_formats::model::printable;
 
 /// Formats the report. Unless `all` is set, impossible links for GPUs that the machine does not
 /// have share one line.

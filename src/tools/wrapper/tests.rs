@@ -3,9 +3,9 @@
 //! comparison.
 
 use super::*;
-use crate::sys::session::SessionOptions;
-use crate::sys::shell::Shell;
 use object::{Object, ObjectSection, ObjectSymbol};
+use offld_system::session::SessionOptions;
+use offld_system::shell::Shell;
 use std::error::Error;
 use std::fs;
 use std::process::Command;
@@ -131,7 +131,13 @@ fn kinds() -> [(OffloadKind, Generation, Vec<Vec<u8>>); 5] {
             ("triple", "spirv64-unknown-unknown"),
             ("symbols", "kernel_a\nkernel_b\n"),
         ];
-        offload_binary::write(crate::model::ImageKind::Spirv, 8, 0, &strings, image)
+        offload_binary::write(
+            offload_formats::model::ImageKind::Spirv,
+            8,
+            0,
+            &strings,
+            image,
+        )
     };
     let sycl = [binary(b"ONE"), binary(b"")].concat();
     [

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::RemoteSettings;
+use offld_system::store::RemoteSettings;
 
 use super::super::support::{Outcome, ensure, passed};
 use super::{Machine, key, named, noise, with_feature};
@@ -85,7 +85,7 @@ impl Claims {
     }
 }
 
-/// An object in the format of src/store/remote/frame.rs. Without signatures, any process that
+/// An object in the format of crates/offld-system/src/store/remote/shared.rs. Without signatures, any process that
 /// can write to the remote can create one.
 fn object(name: &str, whole: u64, packed: &[u8]) -> Vec<u8> {
     let head = [b"offld-r2", &[1][..], &whole.to_le_bytes()].concat();

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::{Key, RemoteSettings};
+use offld_system::store::{Key, RemoteSettings};
 
 use super::super::kit::Image;
 use super::super::support::{

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::{BlobName, Cache, Key, Naming, RemoteSettings, Scope, Store};
+use offld_system::store::{BlobName, Cache, Key, Naming, RemoteSettings, Scope, Store};
 
 use super::support::{Outcome, Work, expect_equal, expect_in, missing, passed, test};
 use servers::{PASSWORD, Server, Strange, program};
@@ -271,7 +271,7 @@ fn over_with(settings: &RemoteSettings) -> Outcome {
         &blobs.len().to_string(),
         &store
             .stats()
-            .get(offld::programs::Event::RemoteHit)
+            .get(offld_system::store::Event::RemoteHit)
             .to_string(),
     )?;
     passed()

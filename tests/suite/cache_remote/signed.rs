@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::{Key, RemoteSettings, SecretKey};
+use offld_system::store::{Key, RemoteSettings, SecretKey};
 
 use super::super::kit::Image;
 use super::super::support::{
@@ -91,7 +91,7 @@ fn machine(url: &str, number: Option<u8>) -> Result<Machine, Failed> {
     Machine::with(settings(url, number)?)
 }
 
-/// An object that anyone can create without the key: the format of src/store/remote/frame.rs,
+/// An object that anyone can create without the key: the format of crates/offld-system/src/store/remote/shared.rs,
 /// with the digest that unsigned caches use.
 pub(super) fn unsigned(name: &str, whole: usize, bytes: &[u8]) -> Vec<u8> {
     let head = [b"offld-r2", &[0][..], &(whole as u64).to_le_bytes()].concat();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
 
-use offld::programs::Scope;
+use offld_system::store::Scope;
 
 use super::super::support::{Outcome, ensure, passed};
 use super::servers::{PASSWORD, Server, Strange, free_port};

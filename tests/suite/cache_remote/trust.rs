@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::BlobName;
+use offld_system::store::BlobName;
 
 use super::super::support::{
     Outcome, Work, ensure, expect_in, expect_not_in, have_llvm, missing, passed,

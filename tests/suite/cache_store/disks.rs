@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::{Event, Key, Store};
+use offld_system::store::{Event, Key, Store};
 
 use super::{MIB, as_failed, fetched, noise};
 use crate::faults::full_disk::Disk;

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::{Event, Store};
+use offld_system::store::{Event, Store};
 
 use super::{MIB, as_failed, noise};
 use crate::effort::rounds;

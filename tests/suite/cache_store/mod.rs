@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::{BlobName, Digest, Event, Key, Naming, Store};
+use offld_system::store::{BlobName, Digest, Event, Key, Naming, Store};
 
 use crate::support::{
     Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, passed, run, run_failing, test,

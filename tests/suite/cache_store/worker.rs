@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use offld::programs::{Event, Key, Store};
+use offld_system::store::{Event, Key, Store};
 
 use super::{Cache, MIB, as_failed, fetched, file, noise};
 use crate::effort::rounds;

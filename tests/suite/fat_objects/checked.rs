@@ -29,13 +29,13 @@ fn bundle(work: &Work, ids: &[&str], name: &str) -> Result<(), libtest_mimic::Fa
     sources.extend(ids.iter().map(|id| (*id, b"a code object".to_vec())));
     let sources = sources
         .iter()
-        .map(|(id, bytes)| offld::formats::bundle::Source {
+        .map(|(id, bytes)| offload_formats::bundle::Source {
             id,
             size: bytes.len() as u64,
             bytes: &bytes[..],
         });
     let mut out = Vec::new();
-    offld::formats::bundle::write(sources.collect(), 1, &mut out)?;
+    offload_formats::bundle::write(sources.collect(), 1, &mut out)?;
     work.file(name, out);
     Ok(())
 }
@@ -48,9 +48,9 @@ fn conflicts() -> Outcome {
     let plain = std::fs::read(work.path().join("both.bc"))?;
     work.file(
         "packed.bc",
-        offld::formats::compressed::compress(
+        offload_formats::compressed::compress(
             &plain,
-            offld::formats::compressed::Options::default(),
+            offload_formats::compressed::Options::default(),
         )?,
     );
     for (members, found) in [

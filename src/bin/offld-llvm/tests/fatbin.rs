@@ -15,9 +15,9 @@
 
 use super::image_section as section_header;
 use super::*;
-use offld::programs::Rope;
-use offld::programs::image_object::{self, StreamedImage};
-use offld::programs::registration;
+use offld_system::io::rope::Rope;
+use offload_files::image_object::{self, StreamedImage};
+use offload_formats::registration;
 use std::fs::File;
 use std::path::Path;
 

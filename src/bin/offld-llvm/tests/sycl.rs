@@ -6,8 +6,8 @@
 //! is explicit, because runtimes read SPIR-V as 32-bit integers.
 
 use super::*;
-use offld::programs::registration::SyclImage;
-use offld::programs::registration::sycl::Registration;
+use offload_formats::registration::SyclImage;
+use offload_formats::registration::sycl::Registration;
 
 fn sycl(bytes: &[u8], symbols: &[&str]) -> SyclImage {
     SyclImage {

@@ -10,8 +10,9 @@ use super::linker_command::LinkerCommand;
 use super::{DeviceCache, LinkQuery, Tool};
 use crate::link::inputs::worth_threads;
 use crate::link::select::DeviceJob;
-use crate::store::{Digest, Key, KeyBuilder};
-use crate::sys::{session, threads};
+use offld_system::environment;
+use offld_system::store::{Digest, Key, KeyBuilder};
+use offld_system::threads;
 
 impl DeviceCache<'_> {
     pub(super) fn key(
@@ -102,8 +103,8 @@ pub(in crate::link::device) fn of_environment() -> Digest {
     let mut read: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, _)| {
             let name = name.to_string_lossy();
-            session::TOOL_VARIABLES.contains(&name.as_ref())
-                || session::TOOL_PREFIXES
+            environment::TOOL_VARIABLES.contains(&name.as_ref())
+                || environment::TOOL_PREFIXES
                     .iter()
                     .any(|prefix| name.starts_with(prefix))
         })

@@ -12,10 +12,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use super::file_snapshot::FileStat;
-use crate::formats::{dynamic, magic};
-use crate::io::bytes::Bytes;
-use crate::io::loader::{self, Candidates, Loader, RunPaths};
-use crate::sys::session::{self, Session};
+use offld_system::environment;
+use offld_system::io::bytes::Bytes;
+use offld_system::io::loader::{self, Candidates, Loader, RunPaths};
+use offld_system::session::Session;
+use offload_formats::{dynamic, magic};
 
 /// The libraries that a file needs, each with the run paths to search for it.
 type Needed = Vec<(OsString, RunPaths)>;
@@ -104,7 +105,7 @@ pub(super) fn of(program: &Path, open: &mut OpenFiles) -> Result<Libraries, Stri
 /// Libraries to preload or audit with: from the environment, and from the system's list.
 fn preloaded() -> BTreeSet<OsString> {
     let listed = std::fs::read(loader::PRELOAD).unwrap_or_default();
-    let variables = [session::LD_PRELOAD, session::LD_AUDIT]
+    let variables = [environment::LD_PRELOAD, environment::LD_AUDIT]
         .map(|name| Session::env(name).unwrap_or_default().into_vec());
     let lists = variables.into_iter().chain([listed]);
     let names = lists.flat_map(|list| {

@@ -11,8 +11,9 @@ use super::linker_command::{INPUT, LinkerCommand, OUTPUT};
 use super::nvidia;
 use super::reads;
 use crate::args::gnu_ld;
-use crate::sys::session::{self, Session};
-use crate::sys::toolchain::{self, LinkerFamily};
+use crate::toolchain::{self, LinkerFamily};
+use offld_system::environment;
+use offld_system::session::Session;
 
 /// Linkers whose inputs can be determined: those that write dependency files, and NVIDIA's linker
 /// ([`nvidia`]).
@@ -157,8 +158,8 @@ impl LinkerArgs {
                 linker_command.program.display()
             )
         })?;
-        if Session::env(session::LLD_REPRODUCE).is_some() {
-            return Err(format!("{} is set", session::LLD_REPRODUCE));
+        if Session::env(environment::LLD_REPRODUCE).is_some() {
+            return Err(format!("{} is set", environment::LLD_REPRODUCE));
         }
         if linker == Linker::Wild
             && let Some(name) = Session::env_names()
@@ -196,7 +197,7 @@ impl LinkerArgs {
             files.extend(named_files(arg)?);
             line.record_names(arg);
         }
-        for name in [session::LD_LIBRARY_PATH, session::LD_RUN_PATH] {
+        for name in [environment::LD_LIBRARY_PATH, environment::LD_RUN_PATH] {
             let folders = Session::env(name)
                 .filter(|_| linker == Linker::Gnu)
                 .unwrap_or_default();

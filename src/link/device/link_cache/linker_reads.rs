@@ -27,11 +27,11 @@ use std::time::SystemTime;
 
 use super::linker_args::{Linker, LinkerArgs};
 use super::reads::{Collector, Reads};
-use crate::formats::archive::{self, MemberContents};
-use crate::formats::containers::MAX_NESTING;
-use crate::formats::{dynamic, magic};
-use crate::io::bytes::Bytes;
-use crate::io::loader::{Loader, RunPaths};
+use offld_system::io::bytes::Bytes;
+use offld_system::io::loader::{Loader, RunPaths};
+use offload_formats::archive::{self, MemberContents};
+use offload_formats::containers::MAX_NESTING;
+use offload_formats::{dynamic, magic};
 
 /// Magic number of thin archives.
 const THIN: &[u8] = b"!<thin>\n";

@@ -19,9 +19,10 @@ use super::linker_args::{Linker, LinkerArgs};
 use super::linker_command::{INPUT, LinkerCommand, OUTPUT};
 use super::linker_reads;
 use super::reads::{Collector, Reads};
-use crate::io::bytes::Bytes;
 use crate::link::device::nvlink::KEEP_ALL;
-use crate::sys::session::{self, Session};
+use offld_system::environment;
+use offld_system::io::bytes::Bytes;
+use offld_system::session::Session;
 
 /// LLVM's wrapper of nvlink, and the first LLVM release with the behaviour described above.
 const WRAPPER: &str = "clang-nvlink-wrapper";
@@ -150,10 +151,10 @@ pub(super) fn read(command: &LinkerCommand) -> Result<LinkerArgs, String> {
             },
         }
     }
-    if Session::env(session::LIBRARY_PATH).is_some() {
+    if Session::env(environment::LIBRARY_PATH).is_some() {
         return Err(format!(
             "{} is set, and NVIDIA's linker searches those directories, too",
-            session::LIBRARY_PATH
+            environment::LIBRARY_PATH
         ));
     }
     if let Some(folder) = line

@@ -9,9 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::file_snapshot::{FileSnapshot, FileStat};
+use super::file_snapshot::{self, FileSnapshot, FileStat};
 use super::linker_command::INPUT;
-use super::mounts;
 
 /// Time without changes before a directory's stat is recorded. In a directory in use, the record
 /// would change on every link.
@@ -231,7 +230,7 @@ impl AbsentNames {
             is_conclusive &= !meta.is_symlink();
         }
         let known = self.folder;
-        self.folder = Some(stat).filter(|_| is_conclusive && mounts::dates_folders(place));
+        self.folder = Some(stat).filter(|_| is_conclusive && file_snapshot::dates_folders(place));
         Ok(self.folder != known)
     }
 }
@@ -280,7 +279,7 @@ mod tests {
             Ok(false),
             "it was made a moment ago"
         );
-        let on_known = mounts::dates_folders(&folder);
+        let on_known = file_snapshot::dates_folders(&folder);
         assert_eq!(reads.revalidate(later), Ok(on_known));
         assert_eq!(reads.revalidate(later), Ok(false));
         std::fs::create_dir(folder.join("a")).unwrap();

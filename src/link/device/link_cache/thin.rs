@@ -31,10 +31,10 @@ use serde::{Deserialize, Serialize};
 use super::file_snapshot;
 use super::linker_args::Linker;
 use super::{DeviceCache, LinkQuery, ResolvedLink, Tool};
-use crate::formats::{bitcode, magic};
-use crate::store::{BlobName, Cache, Digest, Key, KeyBuilder, Scope};
-use crate::sys::clock;
-use crate::sys::opened::OpenedFiles;
+use offld_system::clock;
+use offld_system::opened::OpenedFiles;
+use offld_system::store::{BlobName, Cache, Digest, Key, KeyBuilder, Scope};
+use offload_formats::{bitcode, magic};
 
 /// The version of the record format, which is part of the record's key.
 const VERSION: &str = "thin 2";

@@ -24,13 +24,14 @@ use serde::{Deserialize, Serialize};
 use super::file_snapshot::{self, FileStat};
 use super::libraries::{self, OpenFiles};
 use super::reads::{Collector, Reads};
-use crate::formats::dynamic;
-use crate::formats::magic::ELF;
-use crate::io::bytes::Bytes;
-use crate::io::loader;
-use crate::store::{Cache, Digest, Key, KeyBuilder, Scope};
-use crate::sys::session::{self, Session};
-use crate::sys::threads;
+use offld_system::environment;
+use offld_system::io::bytes::Bytes;
+use offld_system::io::loader;
+use offld_system::session::Session;
+use offld_system::store::{Cache, Digest, Key, KeyBuilder, Scope};
+use offld_system::threads;
+use offload_formats::dynamic;
+use offload_formats::magic::ELF;
 
 /// The version of the record format, which is part of the record's key.
 const VERSION: &str = "tool 5";
@@ -326,9 +327,9 @@ fn record_key(version: &str, real: &Path) -> Key {
     let mut key = KeyBuilder::default();
     key.add(version).add(real.as_os_str().as_encoded_bytes());
     for name in [
-        session::LD_LIBRARY_PATH,
-        session::LD_PRELOAD,
-        session::LD_AUDIT,
+        environment::LD_LIBRARY_PATH,
+        environment::LD_PRELOAD,
+        environment::LD_AUDIT,
     ] {
         key.add(Session::env(name).unwrap_or_default().as_encoded_bytes());
     }
@@ -448,9 +449,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::formats::reference;
-    use crate::store::Store;
-    use crate::sys::clock::{Clock, TestClock};
+    use crate::reference;
+    use offld_system::clock::{Clock, TestClock};
+    use offld_system::store::Store;
 
     #[test]
     fn a_tool_that_is_replaced_in_place_is_another() {

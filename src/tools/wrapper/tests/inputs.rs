@@ -9,7 +9,13 @@ fn lines<'a>(text: &'a str, what: &str) -> Vec<&'a str> {
 
 fn binary(arch: &str, image: &[u8]) -> Vec<u8> {
     let strings = [("triple", "amdgcn-amd-amdhsa"), ("arch", arch)];
-    offload_binary::write(crate::model::ImageKind::Object, 1, 0, &strings, image)
+    offload_binary::write(
+        offload_formats::model::ImageKind::Object,
+        1,
+        0,
+        &strings,
+        image,
+    )
 }
 
 #[test]
@@ -104,7 +110,7 @@ fn w2_a_broken_offload_binary_is_an_error() {
             let result = bench.wrap("module.bc", 0, &[whole[..cut].to_vec()], |request| {
                 request.kind = kind
             });
-            let error = crate::error::chain(&result.expect_err("a cut"));
+            let error = offload_formats::error::chain(&result.expect_err("a cut"));
             assert!(
                 error.contains("image.0'+0x0: ") || error.contains("image.0': +0x0: "),
                 "{error}"
@@ -116,7 +122,7 @@ fn w2_a_broken_offload_binary_is_an_error() {
     far[32 + 24 + 4] = 1;
     let error = bench.wrap("module.bc", 0, &[far], |_| ()).unwrap_err();
     assert!(
-        crate::error::chain(&error).contains("image offset past the end"),
+        offload_formats::error::chain(&error).contains("image offset past the end"),
         "{error:?}"
     );
 }
@@ -187,7 +193,7 @@ fn invalid_inputs_are_errors() {
     let bench = Bench::new();
     let fails = |images: &[&[u8]], change: &dyn Fn(&mut Request)| {
         let images: Vec<_> = images.iter().map(|image| image.to_vec()).collect();
-        crate::error::chain(
+        offload_formats::error::chain(
             &bench
                 .wrap("module.bc", 0, &images, change)
                 .expect_err("it cannot"),

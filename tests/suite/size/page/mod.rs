@@ -3,7 +3,7 @@
 
 pub(crate) mod browser;
 mod command;
-#[path = "../../../../src/tools/size/page.rs"]
+#[path = "../../../../crates/offload-files/src/size/page.rs"]
 mod html;
 mod looks;
 mod rows;

@@ -1,0 +1,210 @@
+//! The remote cache: the second level of the cache, shared between machines, on Redis, S3, WebDAV
+//! or in a directory. This file has its settings (`OFFLD_CACHE_REMOTE` and its companions); the
+//! modules below do the work.
+//!
+//! Data from a remote cache is checked. Every object carries a digest, which is keyed if there is a
+//! key, and a blob's name is the digest of its contents. A remote cache that is slow or down costs
+//! one bounded wait and one warning, and is not used for the rest of the process. It never makes a
+//! link fail.
+//!
+//! Without the feature `remote-cache`, `disabled` has the same functions, and opening a remote
+//! cache is an error that names the feature.
+
+#[cfg(feature = "remote-cache")]
+mod engine;
+#[cfg(feature = "remote-cache")]
+mod redis;
+#[cfg(feature = "remote-cache")]
+mod service;
+#[cfg(feature = "remote-cache")]
+mod shared;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::SecretKey;
+use crate::environment::{
+    OFFLD_CACHE_REMOTE, OFFLD_CACHE_REMOTE_READONLY, OFFLD_CACHE_REMOTE_TIMEOUT,
+};
+use crate::session::Session;
+#[cfg(not(feature = "remote-cache"))]
+pub use disabled::Remote;
+#[cfg(feature = "remote-cache")]
+pub use shared::Remote;
+
+/// Receives warnings.
+pub(crate) type WarnFn = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Supported URL schemes.
+const SCHEMES: [&str; 6] = ["redis", "rediss", "s3", "http", "https", "file"];
+/// Default time limit of one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// Total waiting time of a link, as a multiple of the time limit of one request.
+const TOTAL_FACTOR: u32 = 5;
+/// Largest time limit, in seconds: a day, which can be added to any time without overflow.
+const LONGEST_TIMEOUT: f64 = 86_400.0;
+
+/// Settings of a remote cache.
+#[derive(Debug, Clone)]
+pub struct RemoteSettings {
+    /// `redis://…`, `s3://…`, `http(s)://…` or `file://…`. It may contain credentials, so it must
+    /// not be printed: see [`RemoteSettings::shown`].
+    pub url: OsString,
+    /// Whether the remote cache is only read, and never written.
+    pub read_only: bool,
+    /// Time limit of one request.
+    pub each: Duration,
+    /// Time limit of all waiting of a link.
+    pub whole: Duration,
+    /// Key that signs the objects. Without one, they carry plain digests.
+    pub key: Option<SecretKey>,
+    /// Warning about an invalid setting that is ignored, to be printed when the remote cache is
+    /// opened.
+    pub doubt: Option<String>,
+}
+
+impl RemoteSettings {
+    /// Default settings for a remote cache at `url`.
+    pub fn new(url: impl Into<OsString>) -> Self {
+        RemoteSettings {
+            url: url.into(),
+            read_only: false,
+            each: REQUEST_TIMEOUT,
+            whole: REQUEST_TIMEOUT * TOTAL_FACTOR,
+            key: None,
+            doubt: None,
+        }
+    }
+
+    /// Reads the settings from the environment, without the key. Returns `None` if no remote cache
+    /// is named.
+    pub fn from_environment() -> Option<Self> {
+        let mut settings = RemoteSettings::new(Session::env(OFFLD_CACHE_REMOTE)?);
+        let mut doubts = Vec::new();
+        if let Some(value) = Session::env(OFFLD_CACHE_REMOTE_READONLY) {
+            // Any other value also means that this machine's results should not be on the remote
+            // cache.
+            settings.read_only = value != "0";
+            if value != "0" && value != "1" {
+                doubts.push(format!(
+                    "invalid {OFFLD_CACHE_REMOTE_READONLY} `{}`: expected 0 or 1; using 1",
+                    value.to_string_lossy()
+                ));
+            }
+        }
+        if let Some(value) = Session::env(OFFLD_CACHE_REMOTE_TIMEOUT) {
+            match seconds(&value) {
+                Some(each) => (settings.each, settings.whole) = (each, each * TOTAL_FACTOR),
+                None => {
+                    let (value, taken) = (value.to_string_lossy(), REQUEST_TIMEOUT.as_secs());
+                    doubts
+                        .push(format!("invalid {OFFLD_CACHE_REMOTE_TIMEOUT} `{value}`: expected seconds above 0; using {taken}"));
+                }
+            }
+        }
+        settings.doubt = (!doubts.is_empty()).then(|| doubts.join("; "));
+        Some(settings)
+    }
+
+    /// The URL without credentials, for messages.
+    pub fn shown(&self) -> String {
+        shown(&self.url)
+    }
+}
+
+/// The URL of the remote cache that the environment names, without credentials. `None` if it names
+/// none that this build can reach.
+pub fn shown_of_environment() -> Option<String> {
+    let url = Session::env(OFFLD_CACHE_REMOTE).filter(|_| cfg!(feature = "remote-cache"))?;
+    let scheme = url.to_str()?.split_once("://")?.0.to_ascii_lowercase();
+    SCHEMES.contains(&scheme.as_str()).then(|| shown(&url))
+}
+
+fn seconds(text: &OsStr) -> Option<Duration> {
+    let seconds: f64 = text.to_str()?.trim().parse().ok()?;
+    (seconds > 0.0 && seconds <= LONGEST_TIMEOUT).then(|| Duration::from_secs_f64(seconds))
+}
+
+/// Removes possible secrets from `url`: everything before the last `@`, and every option that is
+/// not known to be harmless. Broken URLs must work as well, such as one whose password has a `/`
+/// instead of `%2F`.
+fn shown(url: &OsStr) -> String {
+    let text = url.to_string_lossy();
+    let Some((scheme, rest)) = text.split_once("://") else {
+        // Any text is possible here, even a password.
+        return "an address that is not a URL".to_owned();
+    };
+    let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+    let (place, options) = place.split_once('?').unwrap_or((place, ""));
+    let place = place.split('#').next().unwrap_or_default();
+    let harmless = |option: &&str| {
+        ["prefix=", "region=", "endpoint="]
+            .iter()
+            .any(|known| option.starts_with(known))
+    };
+    let options: Vec<&str> = options.split('&').filter(harmless).collect();
+    let mark = if options.is_empty() { "" } else { "?" };
+    format!("{scheme}://{place}{mark}{}", options.join("&"))
+}
+
+#[cfg(not(feature = "remote-cache"))]
+mod disabled {
+    //! The remote cache in a build without the feature `remote-cache`: opening one is an error that
+    //! names the feature.
+
+    use std::convert::Infallible;
+    use std::fs::File;
+    use std::path::Path;
+
+    use anyhow::{Result, bail};
+
+    use super::{RemoteSettings, WarnFn};
+    use crate::environment::OFFLD_CACHE_REMOTE;
+    use crate::store::{Digest, Key};
+
+    /// A remote cache. No value of this type exists in this build.
+    #[derive(Debug)]
+    pub struct Remote(Infallible);
+
+    impl Remote {
+        /// Always returns an error, which names the feature.
+        pub fn open(_settings: &RemoteSettings, _warn: WarnFn) -> Result<Remote> {
+            bail!(
+                "{OFFLD_CACHE_REMOTE} is ignored: this offld was built without the feature `remote-cache`"
+            );
+        }
+
+        /// Never called: no value of this type exists.
+        pub fn record(&self, _key: Key) -> Option<Vec<u8>> {
+            match self.0 {}
+        }
+
+        /// Never called: no value of this type exists.
+        pub(crate) fn fetch_blob(&self, _name: Digest, _to: &Path, _limit: u64) -> bool {
+            match self.0 {}
+        }
+
+        /// Never called: no value of this type exists.
+        pub(crate) fn put_record(&self, _key: Key, _bytes: &[u8]) {
+            match self.0 {}
+        }
+
+        /// Never called: no value of this type exists.
+        pub(crate) fn put_blob(&self, _name: Digest, _file: File) {
+            match self.0 {}
+        }
+
+        /// Never called: no value of this type exists.
+        pub(crate) fn finish(&self, _stop: &dyn Fn() -> bool) {
+            match self.0 {}
+        }
+
+        /// Never called: no value of this type exists.
+        pub fn troubled(&self) -> bool {
+            match self.0 {}
+        }
+    }
+}

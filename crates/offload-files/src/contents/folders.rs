@@ -1,0 +1,414 @@
+//! Search for the files to inspect in directories: every regular file below them, in the order of
+//! their names. A file is listed once with all its names: symbolic links are followed, and a second
+//! name, also a hard link, adds no second file. The main name of a file is not a symbolic link if
+//! it has another name. A link to a directory that contains an inspected directory is not followed,
+//! because it would include everything (`z:` of Wine is a link to `/`). Patterns select some of the
+//! files, and of their members.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{DirEntry, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Error, Result};
+use glob::Pattern;
+use rayon::prelude::*;
+
+use super::report::FileReport;
+use offld_system::session::Session;
+use offld_system::threads;
+use offload_formats::error;
+use offload_formats::model::printable;
+
+/// A file to be inspected.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) path: PathBuf,
+    /// Whether the caller named it. Otherwise it was found in a directory, and is reported only if
+    /// the report has content.
+    pub(crate) named: bool,
+    /// Its other names in the inspected directories.
+    pub(crate) also: Vec<PathBuf>,
+    /// Its size in bytes; 0 if the size is known only after opening.
+    pub(crate) size: u64,
+}
+
+impl Found {
+    /// Whether `report`, the report on this file, is part of the output.
+    pub(crate) fn is_wanted(&self, report: &FileReport) -> bool {
+        (self.named && !report.left_out)
+            || !report.images.is_empty()
+            || !report.registrations.is_empty()
+            || !report.errors.is_empty()
+    }
+}
+
+/// The files among `paths` and in the directories among them, and the unreadable directories.
+/// Incomplete after a signal.
+pub(crate) fn expand(paths: &[PathBuf], session: &Session) -> (Vec<Found>, Vec<(PathBuf, Error)>) {
+    let mut search = Search {
+        groups: paths.iter().map(|_| Vec::new()).collect(),
+        ..Search::default()
+    };
+    let mut directories = Vec::new();
+    for (group, path) in paths.iter().enumerate() {
+        let meta = std::fs::metadata(path)
+            .ok()
+            .filter(|_| path != Path::new("-"));
+        match meta {
+            Some(meta) if meta.is_dir() => directories.push(Directory {
+                group,
+                path: path.clone(),
+                identity: identity(&meta),
+            }),
+            meta => search.groups[group].push(Name {
+                path: path.clone(),
+                origin: Origin::Named,
+                file: meta.as_ref().map(file_of),
+            }),
+        }
+    }
+    threads::in_parallel(|| {
+        while !directories.is_empty() && session.signals.check().is_ok() {
+            search.read_levels(std::mem::take(&mut directories), session);
+            directories = search.links();
+        }
+    });
+    for group in &mut search.groups {
+        group.sort_by(|one, other| one.path.cmp(&other.path));
+    }
+    (
+        merge_names(search.groups.into_iter().flatten().collect()),
+        search.faults,
+    )
+}
+
+/// The same as [`expand`], without the files that `selection` excludes: these are not even opened.
+pub(crate) fn selected(
+    paths: &[PathBuf],
+    selection: &Selection,
+    session: &Session,
+) -> (Vec<Found>, Vec<(PathBuf, Error)>) {
+    let (mut found, faults) = expand(paths, session);
+    found.retain(|found| {
+        found.path == Path::new("-") || selection.of(&found.path, None) != Choice::Excluded
+    });
+    (found, faults)
+}
+
+/// The identity of a file or directory: its device and inode number.
+type Identity = (u64, u64);
+
+fn identity(meta: &Metadata) -> Identity {
+    (meta.dev(), meta.ino())
+}
+
+/// The identity and size of a file.
+fn file_of(meta: &Metadata) -> (Identity, u64) {
+    (identity(meta), if meta.is_file() { meta.len() } else { 0 })
+}
+
+/// A name of a file.
+struct Name {
+    path: PathBuf,
+    origin: Origin,
+    /// None if there is no such file, and for standard input.
+    file: Option<(Identity, u64)>,
+}
+
+/// The origin of a name. A file's main name has the first of these origins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Origin {
+    Named,
+    InDirectory,
+    ByLink,
+}
+
+/// Each file once, by its best name. Files that the caller named are repeated as often as they were
+/// named.
+fn merge_names(names: Vec<Name>) -> Vec<Found> {
+    let mut best: HashMap<Identity, usize> = HashMap::new();
+    for (at, name) in names.iter().enumerate() {
+        if let Some((identity, _)) = name.file {
+            let place = best.entry(identity).or_insert(at);
+            if name.origin < names[*place].origin {
+                *place = at;
+            }
+        }
+    }
+    let mut also: HashMap<usize, Vec<PathBuf>> = HashMap::new();
+    let mut found = Vec::new();
+    for (at, Name { path, origin, file }) in names.into_iter().enumerate() {
+        let owner = file
+            .and_then(|(identity, _)| best.get(&identity).copied())
+            .unwrap_or(at);
+        if owner == at || origin == Origin::Named {
+            let size = file.map_or(0, |(_, size)| size);
+            found.push((
+                at,
+                Found {
+                    path,
+                    named: origin == Origin::Named,
+                    also: Vec::new(),
+                    size,
+                },
+            ));
+        } else {
+            also.entry(owner).or_default().push(path);
+        }
+    }
+    let with_names = |(at, file)| Found {
+        also: also.remove(&at).unwrap_or_default(),
+        ..file
+    };
+    found.into_iter().map(with_names).collect()
+}
+
+/// A directory to read.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Directory {
+    /// The group that its files belong to.
+    group: usize,
+    path: PathBuf,
+    identity: Identity,
+}
+
+#[derive(Default)]
+struct Search {
+    /// The names for each path of the caller.
+    groups: Vec<Vec<Name>>,
+    /// Directories that have been read.
+    seen: HashSet<Identity>,
+    /// Directories that contain those.
+    around: HashSet<Identity>,
+    /// Links to directories. They are read after everything else.
+    linked: Vec<Directory>,
+    faults: Vec<(PathBuf, Error)>,
+}
+
+/// An entry of a directory.
+enum Entry {
+    File(Name),
+    Directory(PathBuf, Identity),
+    Link(PathBuf, Identity),
+}
+
+impl Search {
+    /// Reads these directories and their subdirectories, level by level: each level on all threads.
+    fn read_levels(&mut self, mut directories: Vec<Directory>, session: &Session) {
+        for Directory { path, .. } in &directories {
+            let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+            let outer = real
+                .ancestors()
+                .skip(1)
+                .filter_map(|directory| std::fs::metadata(directory).ok());
+            self.around.extend(outer.map(|meta| identity(&meta)));
+        }
+        while !directories.is_empty() && session.signals.check().is_ok() {
+            directories.retain(|directory| self.seen.insert(directory.identity));
+            let read: Vec<(Directory, Result<Vec<Entry>>)> = directories
+                .into_par_iter()
+                .map(|directory| {
+                    let read = entries(&directory.path);
+                    (directory, read)
+                })
+                .collect();
+            directories = Vec::new();
+            for (Directory { group, path, .. }, read) in read {
+                let inner = |path, identity| Directory {
+                    group,
+                    path,
+                    identity,
+                };
+                match read {
+                    Ok(entries) => entries.into_iter().for_each(|entry| match entry {
+                        Entry::File(name) => self.groups[group].push(name),
+                        Entry::Directory(path, identity) => directories.push(inner(path, identity)),
+                        Entry::Link(path, identity) => self.linked.push(inner(path, identity)),
+                    }),
+                    Err(error) => self.faults.push((path, error)),
+                }
+            }
+        }
+    }
+
+    /// The directories that only links lead to and that do not contain others.
+    fn links(&mut self) -> Vec<Directory> {
+        let mut linked = std::mem::take(&mut self.linked);
+        linked.retain(|Directory { identity, .. }| {
+            !self.seen.contains(identity) && !self.around.contains(identity)
+        });
+        linked.sort();
+        linked
+    }
+}
+
+/// The regular files and directories in `directory`, and the links to such.
+fn entries(directory: &Path) -> Result<Vec<Entry>> {
+    let context = || directory.display().to_string();
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(directory).with_context(context)? {
+        entries.extend(entry_of(&entry.with_context(context)?).with_context(context)?);
+    }
+    Ok(entries)
+}
+
+fn entry_of(entry: &DirEntry) -> Result<Option<Entry>> {
+    let path = entry.path();
+    let is_link = entry.file_type()?.is_symlink();
+    // Files that were removed meanwhile and dangling links are skipped.
+    let meta = if is_link {
+        std::fs::metadata(&path)
+    } else {
+        entry.metadata()
+    };
+    let Ok(meta) = meta else { return Ok(None) };
+    let origin = if is_link {
+        Origin::ByLink
+    } else {
+        Origin::InDirectory
+    };
+    Ok(if meta.is_file() {
+        Some(Entry::File(Name {
+            path,
+            origin,
+            file: Some(file_of(&meta)),
+        }))
+    } else if !meta.is_dir() {
+        None
+    } else if is_link {
+        Some(Entry::Link(path, identity(&meta)))
+    } else {
+        Some(Entry::Directory(path, identity(&meta)))
+    })
+}
+
+// Selection of files, and of members of wheels, other zip files and tar archives, by `--only GLOB`
+// and `--exclude GLOB`.
+
+/// Patterns of names. Without patterns, everything is selected.
+#[derive(Debug, Default)]
+pub struct Selection {
+    only: Vec<Rule>,
+    exclude: Vec<Rule>,
+}
+
+/// A pattern, and whether a name has matched it.
+#[derive(Debug)]
+struct Rule {
+    pattern: Pattern,
+    used: AtomicBool,
+}
+
+/// The decision on a file or member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// The file is selected with all its members that no pattern excludes.
+    Selected,
+    /// The file itself is not selected, but its members may be.
+    Within,
+    /// Nothing in it is selected.
+    Excluded,
+}
+
+impl Selection {
+    /// Selects names that one of `only` and none of `exclude` matches. An empty `only` selects all
+    /// names.
+    pub fn new(only: &[String], exclude: &[String]) -> Result<Selection, error::Error> {
+        let rules = |option: &str, texts: &[String]| {
+            let rule = |text: &String| {
+                let pattern = Pattern::new(text);
+                let pattern = pattern.map_err(|error| {
+                    error::Error::usage(format!(
+                        "invalid pattern `{}` of {option}: {}",
+                        printable(text),
+                        error.msg
+                    ))
+                })?;
+                Ok(Rule {
+                    pattern,
+                    used: AtomicBool::new(false),
+                })
+            };
+            texts
+                .iter()
+                .map(rule)
+                .collect::<Result<Vec<_>, error::Error>>()
+        };
+        Ok(Selection {
+            only: rules("--only", only)?,
+            exclude: rules("--exclude", exclude)?,
+        })
+    }
+
+    /// Selects the members with these names, and members whose paths end with one of them.
+    pub(crate) fn of_members(names: impl Iterator<Item = String>) -> Selection {
+        let rule = |name: String| Pattern::new(&Pattern::escape(&name)).ok();
+        let rules = names.filter_map(rule).map(|pattern| Rule {
+            pattern,
+            used: AtomicBool::default(),
+        });
+        Selection {
+            only: rules.collect(),
+            exclude: Vec::new(),
+        }
+    }
+
+    /// Whether every file and member is selected.
+    pub(crate) fn is_all(&self) -> bool {
+        self.only.is_empty() && self.exclude.is_empty()
+    }
+
+    /// The decision on the file or member `name`. `within` is the decision on the enclosing file,
+    /// if any.
+    pub(crate) fn of(&self, name: &Path, within: Option<Choice>) -> Choice {
+        if self
+            .exclude
+            .iter()
+            .filter(|rule| rule.matches(name))
+            .count()
+            > 0
+        {
+            return Choice::Excluded;
+        }
+        // Every pattern is tried, because patterns without a match are reported.
+        let matched = self.only.iter().filter(|rule| rule.matches(name)).count() > 0;
+        match within {
+            Some(choice) if choice != Choice::Within => choice,
+            _ if matched || self.only.is_empty() => Choice::Selected,
+            _ => Choice::Within,
+        }
+    }
+
+    /// The patterns of `--only` that no name has matched.
+    pub fn unmatched_only(&self) -> impl Iterator<Item = &str> {
+        unused(&self.only)
+    }
+
+    /// The patterns of `--exclude` that no name has matched.
+    pub fn unmatched_exclude(&self) -> impl Iterator<Item = &str> {
+        unused(&self.exclude)
+    }
+}
+
+impl Rule {
+    /// Whether the pattern matches the path `name` or the last component of it.
+    fn matches(&self, name: &Path) -> bool {
+        let matches = |text: &str| self.pattern.matches(text);
+        let last = name.file_name().map(|last| last.to_string_lossy());
+        let is_match = matches(&name.to_string_lossy()) || last.is_some_and(|last| matches(&last));
+        self.used.fetch_or(is_match, Ordering::Relaxed);
+        is_match
+    }
+}
+
+fn unused(rules: &[Rule]) -> impl Iterator<Item = &str> {
+    rules
+        .iter()
+        .filter(|rule| !rule.used.load(Ordering::Relaxed))
+        .map(|rule| rule.pattern.as_str())
+}

@@ -1,0 +1,31 @@
+//! Files with device code: what is in them, and files made or changed. [`contents`] has the report of a
+//! file and the tree of its parts down to device images; [`edit`] rebuilds that tree with other
+//! images. Each other module is a tool, with a request and a result: `bundler`, `packager`,
+//! `inspect`, `size`, `check`, `prune`, `replace`, `strip_device`, `split`, `merge`.
+
+#![cfg_attr(
+    test,
+    expect(
+        clippy::disallowed_types,
+        reason = "unit tests run compilers and what they have made"
+    )
+)]
+
+pub mod bundler;
+pub mod check;
+pub mod contents;
+pub mod edit;
+pub mod image_object;
+pub mod inspect;
+pub mod merge;
+pub mod packager;
+pub mod prune;
+pub mod replace;
+pub mod size;
+pub mod split;
+pub mod strip_device;
+
+#[cfg(test)]
+#[expect(dead_code, reason = "other crates use the rest")]
+#[path = "../../offload-formats/src/reference.rs"]
+mod reference;

@@ -1,0 +1,106 @@
+//! Removes the device images from files that patterns do not keep.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::contents::report::Image;
+use crate::edit::Verdict;
+use crate::edit::files::{Change, Options, change};
+use offld_system::session::Session;
+use offload_formats::model::OffloadKinds;
+use offload_formats::target::{Selector, Target};
+
+/// The patterns of the images to keep and drop. Usually one of the lists is empty; an image stays
+/// if a `keep` pattern selects it and no `drop` pattern does.
+#[derive(Debug, Clone, Default)]
+pub struct Patterns {
+    /// If not empty, only images that one of these patterns selects stay.
+    pub keep: Vec<Selector>,
+    /// Images that one of these patterns selects are removed.
+    pub drop: Vec<Selector>,
+}
+
+/// The result of a prune.
+#[derive(Debug)]
+pub struct Pruned {
+    /// The files.
+    pub changes: Vec<Change>,
+    /// The patterns that selected no image in any file.
+    pub unused: Vec<String>,
+}
+
+/// Extends an error about images that cannot be removed by a way to prune the rest of the file.
+fn add_remedy(change: &mut Change, patterns: &Patterns) {
+    let Some(fixed) = &change.fixed else { return };
+    let kinds: Vec<String> = fixed.kinds.iter().map(|kind| format!("{kind}:*")).collect();
+    let remedy = match kinds.join(",") {
+        kinds if !patterns.keep.is_empty() && patterns.drop.is_empty() && !kinds.is_empty() => {
+            format!("add {kinds} to --keep")
+        }
+        _ => "pass --exclude with the name of the file or member".to_owned(),
+    };
+    let (images, place, why) = (fixed.images(), &fixed.place, &fixed.why);
+    change.error = Some(format!(
+        "cannot remove {images} from {place}: {why}; to leave them in, {remedy}"
+    ));
+}
+
+/// Removes the images from `files` that `patterns` do not keep. An error in a file is in its
+/// change.
+///
+/// # Errors
+/// The destinations are invalid, or a signal arrives.
+pub fn prune(
+    files: &[PathBuf],
+    patterns: &Patterns,
+    options: &Options,
+    session: &Session,
+) -> Result<Pruned> {
+    let all: Vec<&Selector> = patterns.keep.iter().chain(&patterns.drop).collect();
+    let used: Vec<AtomicBool> = all.iter().map(|_| AtomicBool::new(false)).collect();
+    let selects = |first: usize, selectors: &[Selector], image: &Image| {
+        let kinds = OffloadKinds::from_names(image.kinds.iter().map(String::as_str));
+        let target = Target::new(&image.triple, &image.target);
+        let mut any = false;
+        for (selector, used) in selectors.iter().zip(used.iter().skip(first)) {
+            if selector.selects(kinds, &target) {
+                used.store(true, Ordering::Relaxed);
+                any = true;
+            }
+        }
+        any
+    };
+    let verdict = |image: &Image| {
+        let kept = selects(0, &patterns.keep, image) || patterns.keep.is_empty();
+        let dropped = selects(patterns.keep.len(), &patterns.drop, image);
+        // Host code, and entries without bytes or a name, are not device images. A bitcode library
+        // is an input of compilers, and only the program itself uses images in its data.
+        let is_library =
+            image.format == "bitcode" && image.container.is_none() && image.section.is_none();
+        let stays = !image.is_device()
+            || (image.triple.is_empty() && image.target.is_empty())
+            || is_library
+            || image.in_data;
+        if (kept && !dropped) || stays {
+            Verdict::Keep
+        } else {
+            Verdict::Drop
+        }
+    };
+    let decide = |_: &Path, images: &[Image]| Ok(images.iter().map(verdict).collect());
+    let mut changes = change(files, options, session, &decide)?;
+    changes
+        .iter_mut()
+        .for_each(|change| add_remedy(change, patterns));
+    let unused = all
+        .iter()
+        .zip(&used)
+        .filter(|(_, used)| !used.load(Ordering::Relaxed));
+    Ok(Pruned {
+        changes,
+        unused: unused.map(|(selector, _)| selector.to_string()).collect(),
+    })
+}
