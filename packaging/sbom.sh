@@ -8,7 +8,7 @@ cd "$TOP"
 rm -f "$WORK/offld.cdx.json" "$WORK/offld-python.cdx.json"
 # cargo-cyclonedx always writes next to each Cargo.toml of the workspace.
 made=("$TOP/target-offld.json" "$TOP/packaging/python/target-offld.json")
-trap 'rm -f "${made[@]}" "$WORK/sbom.new"' EXIT
+trap 'rm -f "${made[@]}" "$TOP"/crates/*/target-offld.json "$WORK/sbom.new"' EXIT
 "$TOOLS/bin/cargo-cyclonedx" cyclonedx -q --format json --spec-version 1.5 --target "$TRIPLE" --override-filename target-offld >&2
 
 # cargo-cyclonedx also lists crates of features that only another workspace member enables; cargo tree does not.

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 if [ "${1-}" = --check ]; then
-    linked=$("$cargo" tree --workspace --locked --all-features --edges normal --prefix none --format '{p}' | sed 's/ .*//' | sort -u | grep -vx offld-python)
+    linked=$("$cargo" tree --workspace --locked --all-features --edges normal --prefix none --format '{p}' | sed 's/ .*//' | sort -u | grep -vxE 'offld(-python|-system)?|offload-(files|formats)')
     for crate in $linked; do
         grep -qE "^  $crate( - |\$)" NOTICE || { echo "NOTICE lacks the crate $crate: run scripts/notice.sh and commit the result" >&2; exit 1; }
     done

@@ -342,16 +342,16 @@ impl LinkSettings {
 
     /// Returns the settings of a command line in the environment `env`. An error names the option
     /// with the invalid value.
-    pub fn new(ledger: &ArgumentList, env: Env<'_>) -> Result<LinkSettings, Error> {
-        let (role, dialect) = (ledger.role(), ledger.dialect());
+    pub fn new(arguments: &ArgumentList, env: Env<'_>) -> Result<LinkSettings, Error> {
+        let (role, dialect) = (arguments.role(), arguments.dialect());
         let mut settings = LinkSettings {
             role,
             dialect,
             ..LinkSettings::of_environment(env)
         };
         settings.run.time_trace_granularity = 500;
-        let mut walk = Walk::new(ledger.args());
-        for arg in ledger.args() {
+        let mut walk = Walk::new(arguments.args());
+        for arg in arguments.args() {
             walk.step(arg);
             if arg.is_input() {
                 settings.inputs.extend(input(arg, walk.state));
@@ -361,7 +361,7 @@ impl LinkSettings {
                 set.map_err(Error::in_line)?;
             }
         }
-        let mut args = ledger.args().iter();
+        let mut args = arguments.args().iter();
         let link_output = args.rfind(|arg| arg.id() == Some(Id::LinkOut));
         settings.output = settings
             .output

@@ -106,17 +106,17 @@ pub(super) fn spelling(row: &OptionRow) -> String {
 const OURS: [&str; 3] = ["wrapper-", "offld-", "offload-"];
 
 /// Warns of each misspelled option and suggests the correct one.
-pub(super) fn warn_of_misspelled(ledger: &ArgumentList, shell: &Shell) {
-    for arg in ledger
+pub(super) fn warn_of_misspelled(arguments: &ArgumentList, shell: &Shell) {
+    for arg in arguments
         .args()
         .iter()
         .filter(|arg| matches!(arg.kind, ArgKind::Unknown))
     {
-        let word = ledger
+        let word = arguments
             .tokens()
             .get(arg.tokens.start)
             .and_then(|token| token.to_str());
-        if let Some(meant) = word.and_then(|word| nearest_option(word, ledger.role())) {
+        if let Some(meant) = word.and_then(|word| nearest_option(word, arguments.role())) {
             let word = word.unwrap_or_default();
             shell.warn(&format!(
                 "unknown offld option `{word}` passed to the linker; did you mean `{meant}`?"

@@ -37,19 +37,19 @@ pub(super) fn ld(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
 }
 
 fn run(argv: &[OsString], shell: &Arc<Shell>, role: Role, ld_first: bool) -> Result<()> {
-    let ledger = ArgumentList::read(role, argv.to_vec())?;
-    match ledger.mode() {
+    let arguments = ArgumentList::read(role, argv.to_vec())?;
+    match arguments.mode() {
         Mode::Help { hidden } => return help::linker(role, hidden, shell),
         Mode::Version => return help::version(role),
         Mode::Link => {}
     }
-    if let Some(list) = pipeline::llvm_help(&ledger)? {
+    if let Some(list) = pipeline::llvm_help(&arguments)? {
         // A closed pipe is not an error.
         let _ = writeln!(std::io::stdout(), "{list}");
         return Ok(());
     }
-    help::warn_of_misspelled(&ledger, shell);
-    pipeline::run(&ledger, shell, ld_first, false)
+    help::warn_of_misspelled(&arguments, shell);
+    pipeline::run(&arguments, shell, ld_first, false)
 }
 
 /// The options of `offld thinlto-distributor`.

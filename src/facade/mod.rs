@@ -162,13 +162,13 @@ where
     I: IntoIterator,
     I::Item: Into<OsString>,
 {
-    let ledger = ArgumentList::read(options.role, argv.into_iter().map(Into::into).collect())?;
-    if ledger.mode() != Mode::Link {
+    let arguments = ArgumentList::read(options.role, argv.into_iter().map(Into::into).collect())?;
+    if arguments.mode() != Mode::Link {
         return Err(Error::usage(
             "the command line asks for help or a version, not for a link",
         ));
     }
-    pipeline::run(&ledger, &options.messages.shell, options.ld_first, true).map_err(Error::of)
+    pipeline::run(&arguments, &options.messages.shell, options.ld_first, true).map_err(Error::of)
 }
 
 /// The runtime, the host and the output format of registration code.

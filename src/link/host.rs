@@ -61,7 +61,7 @@ pub(crate) fn linker(settings: &LinkSettings, ld_first: bool) -> Result<PathBuf>
 /// `libraries` after the last input. If `output` is given, it replaces the user's. Without all
 /// three, the user's command line is unchanged.
 pub(crate) fn command(
-    ledger: &ArgumentList,
+    arguments: &ArgumentList,
     linker: &Path,
     output: Option<&Path>,
     additions: &[OsString],
@@ -70,8 +70,8 @@ pub(crate) fn command(
     Cmd {
         step: "host link".to_owned(),
         program: linker.to_path_buf(),
-        args: ledger.host_line_to(output.map(Path::as_os_str), additions, libraries),
-        quoting: ledger.dialect().response_style(),
+        args: arguments.host_line_to(output.map(Path::as_os_str), additions, libraries),
+        quoting: arguments.dialect().response_style(),
         inputs: Vec::new(),
         output: None,
     }
@@ -80,11 +80,11 @@ pub(crate) fn command(
 /// Returns the arguments (`-m` and its value) with which ld.lld can be started before the other
 /// arguments are known. Returns none for other linkers, for a command line without `-m`, and if an
 /// input is stdin: a linker that starts early gets its other arguments through stdin.
-pub(crate) fn preload_args(ledger: &ArgumentList, linker: &Path) -> Option<Vec<OsString>> {
+pub(crate) fn preload_args(arguments: &ArgumentList, linker: &Path) -> Option<Vec<OsString>> {
     if !toolchain::is_ld_lld(linker) {
         return None;
     }
-    let line = ledger.host_line(&[], &[]);
+    let line = arguments.host_line(&[], &[]);
     if line.iter().any(|arg| names_stdin(arg)) {
         return None;
     }

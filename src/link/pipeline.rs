@@ -39,16 +39,16 @@ use offld_system::trace::span;
 use offload_formats::registration::{self, sycl};
 use offload_formats::target::Target;
 
-/// Runs the link that `ledger` describes in a session of its own. `ld_first`: look for `ld` as the
+/// Runs the link that `arguments` describes in a session of its own. `ld_first`: look for `ld` as the
 /// host linker before `ld.lld`. `embedded`: offld runs as a library in another process (see
 /// [`SessionOptions`]).
 pub(crate) fn run(
-    ledger: &ArgumentList,
+    arguments: &ArgumentList,
     shell: &Arc<Shell>,
     ld_first: bool,
     embedded: bool,
 ) -> Result<()> {
-    let settings = LinkSettings::new(ledger, &Session::env)?;
+    let settings = LinkSettings::new(arguments, &Session::env)?;
     let run = &settings.run;
     let output = out_name(&settings);
     // A dry run prints the same commands on every machine.
@@ -81,7 +81,7 @@ pub(crate) fn run(
         ..Session::new(Arc::clone(shell), options)
     };
     let whole = session.trace.span(span::WHOLE, 0);
-    let result = link(ledger, &settings, &session, ld_first);
+    let result = link(arguments, &settings, &session, ld_first);
     drop(whole);
     // A failed link gets a trace as well.
     let traced = write_trace(&settings, &session);
@@ -120,12 +120,12 @@ fn trace_file(trace: &Destination, output: &Path) -> PathBuf {
 
 /// Returns the list of LLVM's options if the arguments ask for it, such as `-mllvm --help`. They
 /// then ask for no link.
-pub(crate) fn llvm_help(ledger: &ArgumentList) -> Result<Option<String>> {
+pub(crate) fn llvm_help(arguments: &ArgumentList) -> Result<Option<String>> {
     // Most command lines pass no options to LLVM, and do not need to be parsed a second time.
-    if !ledger.tokens().iter().any(|token| token == "-mllvm") {
+    if !arguments.tokens().iter().any(|token| token == "-mllvm") {
         return Ok(None);
     }
-    steps::llvm_help(&LinkSettings::new(ledger, &Session::env)?)
+    steps::llvm_help(&LinkSettings::new(arguments, &Session::env)?)
 }
 
 /// Compiles the translation units of a ThinLTO link, for the ld.lld that started this process.
@@ -135,13 +135,13 @@ pub(crate) fn distribute(request: &DistributorRequest, shell: &Arc<Shell>) -> Re
 
 /// Runs the link that `settings` describes.
 fn link(
-    ledger: &ArgumentList,
+    arguments: &ArgumentList,
     settings: &LinkSettings,
     session: &Session,
     ld_first: bool,
 ) -> Result<()> {
     let background = Background::new(settings, session);
-    let link = Link::new(ledger, settings, &background, session, ld_first);
+    let link = Link::new(arguments, settings, &background, session, ld_first);
     let result = link.and_then(|link| link.stages());
     if settings.run.dry_run && result.is_ok() {
         session.tell_of_removed_files();
@@ -152,7 +152,7 @@ fn link(
 
 /// The command line of a link, and the services that its stages share.
 struct Link<'a> {
-    ledger: &'a ArgumentList,
+    arguments: &'a ArgumentList,
     settings: &'a LinkSettings,
     background: &'a Background<'a>,
     session: &'a Session,
@@ -206,14 +206,14 @@ struct Scanned<'a> {
 
 impl<'a> Link<'a> {
     fn new(
-        ledger: &'a ArgumentList,
+        arguments: &'a ArgumentList,
         settings: &'a LinkSettings,
         background: &'a Background<'a>,
         session: &'a Session,
         ld_first: bool,
     ) -> Result<Self> {
         Ok(Link {
-            ledger,
+            arguments,
             settings,
             background,
             session,
@@ -293,7 +293,7 @@ impl<'a> Link<'a> {
         // The host linker starts as soon as there is device code, or if there are many inputs to
         // search. It loads while everything else runs.
         let extract = session.trace.span(span::EXTRACT, 0);
-        let mut starter = self.background.linker_starter(self.ledger, &self.linker);
+        let mut starter = self.background.linker_starter(self.arguments, &self.linker);
         let specs = input_specs(settings, &self.search);
         starter.expect(specs.len());
         let inputs = inputs::open(&specs, &self.search, &mut |kind, data| {

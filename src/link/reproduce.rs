@@ -46,7 +46,7 @@ const NEEDED: &str = "needed";
 /// The link to reproduce.
 pub(crate) struct LinkToReproduce<'a> {
     /// The command line.
-    pub ledger: &'a ArgumentList,
+    pub arguments: &'a ArgumentList,
     /// The options and inputs in the command line.
     pub settings: &'a LinkSettings,
     /// The inputs, and the default libraries that objects name in turn.
@@ -97,7 +97,7 @@ fn entries(link: &LinkToReproduce<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf
     let root = Root::here()?;
     let opened = inputs::files(&(link.inputs)(), link.search);
     let mut line = ReproducedLine::new(&root, link.search);
-    line.append(link.ledger);
+    line.append(link.arguments);
     complete(&mut line, link, tools, &opened, &root)?;
     let files = files(link, tools, opened, &line)?;
 
@@ -135,7 +135,7 @@ fn entries(link: &LinkToReproduce<'_>, tools: &Tools) -> Result<BTreeMap<PathBuf
         ),
         (
             "original.txt",
-            Content::Text(original_text(root.current(), link.ledger.given())),
+            Content::Text(original_text(root.current(), link.arguments.given())),
         ),
         (
             "versions.txt",
@@ -161,7 +161,7 @@ fn files(
     line: &ReproducedLine<'_>,
 ) -> Result<BTreeSet<PathBuf>> {
     let mut files: BTreeSet<PathBuf> = link
-        .ledger
+        .arguments
         .response_files()
         .iter()
         .chain(&line.files)
@@ -174,7 +174,8 @@ fn files(
     ));
     if !tools.runtime.is_empty() {
         // The runtime's arguments add a search directory, so the link finds more libraries.
-        let whole = ArgumentList::parse(Role::Ld, [link.ledger.tokens(), &tools.runtime].concat())?;
+        let whole =
+            ArgumentList::parse(Role::Ld, [link.arguments.tokens(), &tools.runtime].concat())?;
         let settings = LinkSettings::new(&whole, &Session::env)?;
         let multiarch = host::multiarch(&settings);
         let search = Search::new(
@@ -249,7 +250,7 @@ fn run_time_folders(link: &LinkToReproduce<'_>) -> Vec<PathBuf> {
     let is_link_path =
         |kind: ArgKind| matches!(kind, ArgKind::Known(row) if row.name == "rpath-link");
     let link_paths = link
-        .ledger
+        .arguments
         .args()
         .iter()
         .filter(|arg| is_link_path(arg.kind))

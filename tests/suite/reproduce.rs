@@ -11,8 +11,8 @@ use libtest_mimic::{Failed, Trial};
 use super::kit::{AMD, Image};
 use super::programs::{Linked, Program, Way};
 use super::support::{
-    LLVM, OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, expect_not_in, llvm, made,
-    missing, passed, run, run_failing, run_offloaded, text, with_llvm,
+    LLVM, OFFLOAD, Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in, llvm,
+    made, missing, passed, run, run_failing, run_offloaded, text, with_llvm,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -237,7 +237,8 @@ fn link_with_all_inputs(work: &Work) -> Result<Command, Failed> {
     }
     work.file("line.rsp", "plain.o 'libthin.a' scripts/input.ld");
     let options = "-T layout.ld --version-script=versions.map -soname library.so -Map=link.map -dynamic-linker /lib64/ld.so \
-                   --format=binary data.bin --format=default --wrapper-why --device-linker=amdgcn-amd-amdhsa=tool.txt";
+                   --format=binary data.bin --format=default --wrapper-why --wrapper-late-images=off --wrapper-distribute=off \
+                   --wrapper-remote-jobs=2 --wrapper-launcher-wait=5 --device-linker=amdgcn-amd-amdhsa=tool.txt";
     let mut link = work.wrapper([
         "@line.rsp",
         "-o",
@@ -316,7 +317,16 @@ fn contents() -> Outcome {
         .map(|word| format!("\"{word}\"\n"))
         .collect();
     expect_equal("response.txt", &expected, &response)?;
-    expect_in(&unpacked.read("run.sh")?, "--wrapper-why")?;
+    // LLVM's wrapper does not know these options. Settings for other machines are left out.
+    let script = unpacked.read("run.sh")?;
+    let only_offld = "--wrapper-why --wrapper-late-images=off --wrapper-distribute=off";
+    for option in only_offld.split(' ') {
+        expect_in(&script, option)?;
+    }
+    ensure(
+        !script.contains("--wrapper-remote-jobs") && !script.contains("--wrapper-launcher-wait"),
+        || script.clone(),
+    )?;
     expect_in(
         &unpacked.read("original.txt")?,
         "@line.rsp -o sub/program '-Llib dir'",

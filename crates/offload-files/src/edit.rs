@@ -159,7 +159,6 @@ pub enum Repack {
 /// # Errors
 /// The file is damaged, or an image that must change is at a location that offld cannot change; the
 /// error states the reason.
-/// why.
 pub(crate) fn edit(
     (path, piece): (&Path, &FileSlice),
     report: &FileReport,

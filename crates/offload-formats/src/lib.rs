@@ -10,7 +10,7 @@
 //! ```
 //! use offload_formats::magic::{Magic, magic};
 //!
-//! assert_eq!(magic(b"\x10\xff\x10\xad"), Some(Magic::OffloadBinary));
+//! assert_eq!(magic(b"\x10\xff\x10\xad"), Magic::OffloadBinary);
 //! ```
 
 // An index out of bounds would panic, so each use of indexing needs a reason here. Tests may index.

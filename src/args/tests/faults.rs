@@ -166,7 +166,7 @@ fn f18_static_and_dynamic_apply_to_later_inputs() {
 
 #[test]
 fn f23_help_and_version_are_ours_only_alone() {
-    let mode = |role, line| ledger(role, line).mode();
+    let mode = |role, line| arguments(role, line).mode();
     for role in [Role::Wrapper, Role::Ld] {
         assert_eq!(mode(role, "--help"), Mode::Help { hidden: false });
         assert_eq!(mode(role, "--help-hidden"), Mode::Help { hidden: true });
@@ -188,5 +188,5 @@ fn f23_help_and_version_are_ours_only_alone() {
         host(Role::Wrapper, "--host-triple=x -o x a.o --version --help"),
         "-o x W a.o -lR --version --help"
     );
-    assert_eq!(joined(&ledger(Role::Ld, "-v").host_line(&[], &[])), "-v");
+    assert_eq!(joined(&arguments(Role::Ld, "-v").host_line(&[], &[])), "-v");
 }

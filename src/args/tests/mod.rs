@@ -21,17 +21,17 @@ fn words(line: &str) -> Vec<OsString> {
         .collect()
 }
 
-fn ledger(role: Role, line: &str) -> ArgumentList {
+fn arguments(role: Role, line: &str) -> ArgumentList {
     ArgumentList::parse(role, words(line)).expect(line)
 }
 
 fn settings(line: &str) -> LinkSettings {
-    LinkSettings::new(&ledger(Role::Wrapper, line), &|_| None).expect(line)
+    LinkSettings::new(&arguments(Role::Wrapper, line), &|_| None).expect(line)
 }
 
 fn error(line: &str) -> String {
     match ArgumentList::parse(Role::Wrapper, words(line))
-        .and_then(|ledger| LinkSettings::new(&ledger, &|_| None))
+        .and_then(|arguments| LinkSettings::new(&arguments, &|_| None))
     {
         Ok(_) => panic!("`{line}` is taken"),
         Err(error) => error.to_string(),
@@ -40,7 +40,7 @@ fn error(line: &str) -> String {
 
 /// The host command line with the object `W` and the library `-lR` added, joined by spaces.
 fn host(role: Role, line: &str) -> String {
-    joined(&ledger(role, line).host_line(&words("W"), &words("-lR")))
+    joined(&arguments(role, line).host_line(&words("W"), &words("-lR")))
 }
 
 fn joined(line: &[OsString]) -> String {

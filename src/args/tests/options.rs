@@ -210,10 +210,10 @@ const CASES: &[(&str, Check)] = &[
 fn every_own_option_sets_something_and_stays_off_the_host_line() {
     let mut seen = BTreeSet::new();
     for (line, check) in CASES {
-        let ledger = ledger(Role::Wrapper, line);
-        let settings = LinkSettings::new(&ledger, &|_| None).expect(line);
+        let arguments = arguments(Role::Wrapper, line);
+        let settings = LinkSettings::new(&arguments, &|_| None).expect(line);
         assert!(check(&settings), "{line}: {settings:?}");
-        for arg in ledger
+        for arg in arguments
             .args()
             .iter()
             .filter_map(|arg| arg.id().map(|id| (id, arg.route)))
@@ -247,10 +247,10 @@ fn the_defaults() {
 
 #[test]
 fn an_option_wins_over_its_variable() {
-    let ledger = |line: &str| ledger(Role::Ld, line);
+    let arguments = |line: &str| arguments(Role::Ld, line);
     let both = |line: &str, variable: &str, value: &str| {
         let env: Env<'_> = &|name| (name == variable).then(|| value.into());
-        LinkSettings::new(&ledger(line), env).expect(line)
+        LinkSettings::new(&arguments(line), env).expect(line)
     };
     let memory = |line: &str, value: &str| both(line, "OFFLD_MEMORY", value).run.memory.get();
     assert_eq!(memory("", "off").unwrap(), MemoryLimit::Off);
@@ -299,15 +299,15 @@ fn mllvm_belongs_to_the_linker_if_offld_is_the_linker() {
         host(Role::Wrapper, "-mllvm=-x --mllvm -y a.o -o y"),
         "-mllvm=-x --mllvm -y a.o -o y W -lR"
     );
-    let ledger = ledger(Role::Ld, "-mllvm -x a.o --save-temps --opt-level=O2");
-    let settings = LinkSettings::new(&ledger, &|_| None).expect("a link");
+    let arguments = arguments(Role::Ld, "-mllvm -x a.o --save-temps --opt-level=O2");
+    let settings = LinkSettings::new(&arguments, &|_| None).expect("a link");
     assert!(
         settings.device.llvm_options.is_empty()
             && settings.run.save_temps
             && settings.device.opt_level.is_none()
     );
     assert_eq!(
-        joined(&ledger.host_line(&[], &[])),
+        joined(&arguments.host_line(&[], &[])),
         "-mllvm -x a.o --opt-level=O2"
     );
 }
@@ -509,10 +509,10 @@ fn unknown_arguments_are_forwarded() {
     let tokens: Vec<OsString> = ["", "-", "--", "-o", "x", "", "--unknown=1", "-unknown"]
         .map(OsString::from)
         .to_vec();
-    let ledger = ArgumentList::parse(Role::Ld, tokens.clone()).expect("a link");
-    assert_eq!(ledger.host_line(&[], &[]), tokens);
+    let arguments = ArgumentList::parse(Role::Ld, tokens.clone()).expect("a link");
+    assert_eq!(arguments.host_line(&[], &[]), tokens);
     assert!(
-        LinkSettings::new(&ledger, &|_| None)
+        LinkSettings::new(&arguments, &|_| None)
             .expect("a link")
             .inputs
             .is_empty()
@@ -533,8 +533,8 @@ fn names_that_are_not_utf_8_survive() {
         odd("--linker-path="),
         odd("-l"),
     ];
-    let ledger = ArgumentList::parse(Role::Wrapper, tokens.clone()).expect("a link");
-    let settings = LinkSettings::new(&ledger, &|_| None).expect("a link");
+    let arguments = ArgumentList::parse(Role::Wrapper, tokens.clone()).expect("a link");
+    let settings = LinkSettings::new(&arguments, &|_| None).expect("a link");
     assert_eq!(settings.output, Some(odd("").into()));
     assert_eq!(settings.host.linker_path, Some(odd("").into()));
     assert_eq!(settings.host.library_dirs, [PathBuf::from(odd(""))]);
@@ -542,7 +542,7 @@ fn names_that_are_not_utf_8_survive() {
     assert_eq!(settings.inputs[1].name, InputName::Library(odd("")));
     assert_eq!((settings.inputs[0].token, settings.inputs[1].token), (1, 4));
     assert_eq!(
-        ledger.host_line(&[], &[]),
+        arguments.host_line(&[], &[]),
         [&tokens[..3], &tokens[4..]].concat()
     );
 }

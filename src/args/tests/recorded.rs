@@ -12,10 +12,10 @@ use super::*;
 fn read_line(role: Role, line: &str) -> String {
     let mut argv = tokenize(line.as_bytes(), Style::Gnu);
     argv.remove(0);
-    let ledger = ArgumentList::read(role, argv.clone()).expect(line);
-    let settings = LinkSettings::new(&ledger, &|_| None).expect(line);
-    let host = ledger.host_line(&words("W"), &words("-lR"));
-    let ours: Vec<_> = ledger
+    let arguments = ArgumentList::read(role, argv.clone()).expect(line);
+    let settings = LinkSettings::new(&arguments, &|_| None).expect(line);
+    let host = arguments.host_line(&words("W"), &words("-lR"));
+    let ours: Vec<_> = arguments
         .args()
         .iter()
         .filter(|arg| arg.route == Route::Wrapper)
@@ -27,7 +27,7 @@ fn read_line(role: Role, line: &str) -> String {
     say(
         "ours",
         ours.iter()
-            .map(|arg| joined(&ledger.tokens()[arg.tokens.clone()]))
+            .map(|arg| joined(&arguments.tokens()[arg.tokens.clone()]))
             .collect::<Vec<_>>()
             .join(" "),
     );
@@ -61,8 +61,8 @@ fn read_line(role: Role, line: &str) -> String {
             .collect::<Vec<_>>()
             .join(" "),
     );
-    let bare = ledger.host_line(&[], &[]);
-    let theirs = ledger
+    let bare = arguments.host_line(&[], &[]);
+    let theirs = arguments
         .args()
         .iter()
         .filter(|arg| arg.route != Route::Wrapper)

@@ -88,8 +88,8 @@ fn every_row_is_found_by_each_of_its_spellings() {
             } else {
                 " a.o"
             });
-            let ledger = ledger(Role::Wrapper, &line);
-            let arg = &ledger.args()[0];
+            let arguments = arguments(Role::Wrapper, &line);
+            let arg = &arguments.args()[0];
             // In this role, `mllvm` with one dash is offld's option; it has a row in both tables.
             assert!(
                 matches!(arg.kind, ArgKind::Known(found) if ptr::eq(found, row) || row.name == "mllvm"),
@@ -102,7 +102,7 @@ fn every_row_is_found_by_each_of_its_spellings() {
             );
             assert_eq!(arg.tokens.len(), tokens.len(), "{line}");
             assert_eq!(
-                ledger.args().iter().filter(|arg| arg.is_input()).count(),
+                arguments.args().iter().filter(|arg| arg.is_input()).count(),
                 1 + usize::from(arg.is_input()),
                 "{line}"
             );
@@ -119,9 +119,9 @@ fn every_link_exe_row_is_found_with_each_prefix() {
                 "--host-triple=x86_64-pc-windows-msvc {prefix}{}{value}",
                 row.name
             );
-            let ledger = ledger(Role::Wrapper, &line);
+            let arguments = arguments(Role::Wrapper, &line);
             assert!(
-                matches!(ledger.args()[1].kind, ArgKind::Known(found) if ptr::eq(found, row)),
+                matches!(arguments.args()[1].kind, ArgKind::Known(found) if ptr::eq(found, row)),
                 "{line}"
             );
         }
@@ -160,18 +160,18 @@ proptest! {
     #[test]
     fn a_line_without_our_options_is_forwarded_token_for_token(tokens in proptest::collection::vec(token(), 0..12), wrapper: bool) {
         let role = if wrapper { Role::Wrapper } else { Role::Ld };
-        let Ok(ledger) = ArgumentList::parse(role, tokens.clone()) else { return Ok(()) };
-        prop_assert!(covers(ledger.args(), tokens.len()));
-        let theirs: Vec<_> = ledger.args().iter().filter(|arg| arg.route != Route::Wrapper).flat_map(|arg| arg.tokens.clone()).collect();
+        let Ok(arguments) = ArgumentList::parse(role, tokens.clone()) else { return Ok(()) };
+        prop_assert!(covers(arguments.args(), tokens.len()));
+        let theirs: Vec<_> = arguments.args().iter().filter(|arg| arg.route != Route::Wrapper).flat_map(|arg| arg.tokens.clone()).collect();
         let expected: Vec<_> = theirs.iter().map(|index| tokens[*index].clone()).collect();
-        prop_assert_eq!(ledger.host_line(&[], &[]), expected.clone());
+        prop_assert_eq!(arguments.host_line(&[], &[]), expected.clone());
         if theirs.len() == tokens.len() {
             prop_assert_eq!(&expected, &tokens);
         }
         // Each added argument appears once, and nothing else changes.
         let objects: Vec<_> = words("W1 W2");
         let libraries = words("-lR");
-        let mut line = ledger.host_line(&objects, &libraries);
+        let mut line = arguments.host_line(&objects, &libraries);
         prop_assert_eq!(line.len(), expected.len() + 3);
         for added in objects.iter().chain(&libraries) {
             let position = line.iter().position(|token| token == added);
@@ -180,6 +180,6 @@ proptest! {
         }
         prop_assert_eq!(line, expected);
         // Reading must not panic or loop for any values.
-        let _ = LinkSettings::new(&ledger, &|_| None);
+        let _ = LinkSettings::new(&arguments, &|_| None);
     }
 }

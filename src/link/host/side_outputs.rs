@@ -20,7 +20,7 @@ use offld_system::session::Session;
 /// A completed host link.
 pub(crate) struct Done<'a> {
     /// The command line as the user gave it.
-    pub ledger: &'a ArgumentList,
+    pub arguments: &'a ArgumentList,
     /// The settings of that command line.
     pub settings: &'a LinkSettings,
     pub linker: &'a Path,
@@ -44,10 +44,11 @@ const TEXTS: [&str; 3] = ["Map", "print-archive-stats", "why-extract"];
 /// # Errors
 /// A file cannot be read or written.
 pub(crate) fn clean(done: &Done<'_>, session: &Session) -> Result<()> {
-    let args = done.ledger.args().iter();
+    let args = done.arguments.args().iter();
     let family = toolchain::linker_family(done.linker);
-    for (arg, name) in args.filter_map(|arg| Some((arg, option_name(arg, done.ledger, family)?))) {
-        let Some(file) = operand(arg, done.ledger).map(PathBuf::from) else {
+    for (arg, name) in args.filter_map(|arg| Some((arg, option_name(arg, done.arguments, family)?)))
+    {
+        let Some(file) = operand(arg, done.arguments).map(PathBuf::from) else {
             continue;
         };
         let rewrite = |file: &Path| {
@@ -78,10 +79,10 @@ pub(crate) fn clean(done: &Done<'_>, session: &Session) -> Result<()> {
 
 /// Returns the option of [`RULES`] or [`TEXTS`] that an argument is. GNU ld accepts abbreviations
 /// of its long options.
-fn option_name(arg: &Arg, ledger: &ArgumentList, family: LinkerFamily) -> Option<&'static str> {
+fn option_name(arg: &Arg, arguments: &ArgumentList, family: LinkerFamily) -> Option<&'static str> {
     /// The shortest unambiguous abbreviations.
     const SHORTEST: [(&str, usize); 2] = [(RULES, "depe".len()), ("Map", "Ma".len())];
-    let token = ledger.tokens().get(arg.tokens.start)?.to_string_lossy();
+    let token = arguments.tokens().get(arg.tokens.start)?.to_string_lossy();
     let given = match arg.kind {
         ArgKind::Known(row) => row.name,
         ArgKind::Unknown => {
@@ -108,14 +109,14 @@ fn option_name(arg: &Arg, ledger: &ArgumentList, family: LinkerFamily) -> Option
 
 /// Returns the operand of an option, which may be in no option table: the text after `=`, or the
 /// next token.
-fn operand(arg: &Arg, ledger: &ArgumentList) -> Option<OsString> {
+fn operand(arg: &Arg, arguments: &ArgumentList) -> Option<OsString> {
     if let Some(value) = &arg.value {
         return Some(value.clone());
     }
-    let token = ledger.tokens().get(arg.tokens.start)?.as_bytes();
+    let token = arguments.tokens().get(arg.tokens.start)?.as_bytes();
     match token.iter().position(|byte| *byte == b'=') {
         Some(equals) => Some(OsStr::from_bytes(&token[equals + 1..]).to_owned()),
-        None => ledger.tokens().get(arg.tokens.end).cloned(),
+        None => arguments.tokens().get(arg.tokens.end).cloned(),
     }
 }
 

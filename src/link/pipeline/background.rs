@@ -71,12 +71,12 @@ impl<'s> Background<'s> {
     /// line is known.
     pub(super) fn linker_starter<'b>(
         &'b self,
-        ledger: &'b ArgumentList,
+        arguments: &'b ArgumentList,
         linker: &'b Path,
     ) -> LinkerStarter<'b> {
         LinkerStarter {
             background: self,
-            ledger,
+            arguments,
             linker,
             started: None,
             looks_left: LinkerStarter::LOOKS,
@@ -139,7 +139,7 @@ impl<'s> Background<'s> {
 /// Starts the host linker of one link, once, as soon as there is known to be device code.
 pub(super) struct LinkerStarter<'b> {
     background: &'b Background<'b>,
-    ledger: &'b ArgumentList,
+    arguments: &'b ArgumentList,
     linker: &'b Path,
     /// The decision, once made: the arguments that the linker is started with, or none if it cannot
     /// be started early.
@@ -192,12 +192,12 @@ impl LinkerStarter<'_> {
     fn start_if(&mut self, now: bool) -> Option<Vec<OsString>> {
         let Self {
             background,
-            ledger,
+            arguments,
             linker,
             ..
         } = *self;
         let start = || {
-            let args = host::preload_args(ledger, linker)
+            let args = host::preload_args(arguments, linker)
                 .filter(|_| !background.settings.emit_fatbin_only)?;
             if now {
                 background.start_linker(linker, &args);

@@ -140,13 +140,13 @@ impl Link<'_> {
             ));
         }
         if let Some(arg) = self
-            .ledger
+            .arguments
             .args()
             .iter()
-            .find(|arg| sees_the_output(arg, self.ledger))
+            .find(|arg| sees_the_output(arg, self.arguments))
         {
             let token = self
-                .ledger
+                .arguments
                 .tokens()
                 .get(arg.tokens.start)
                 .map(|token| token.to_string_lossy().into_owned());
@@ -169,11 +169,11 @@ impl Link<'_> {
     /// late link.
     fn names_versions_by_output(&self) -> bool {
         let has = |names: &[&str]| {
-            let mut args = self.ledger.args().iter();
+            let mut args = self.arguments.args().iter();
             args.any(|arg| matches!(arg.kind, ArgKind::Known(row) if names.contains(&row.name)))
         };
         let has_versions = has(&["version-script"])
-            || self.ledger.tokens().iter().any(|token| {
+            || self.arguments.tokens().iter().any(|token| {
                 let token = token.to_string_lossy();
                 ["-default-symver", "--default-symver"].contains(&&*token)
                     || gnu_ld::abbreviated(&token).contains(&"default-symver")
@@ -256,7 +256,7 @@ impl Link<'_> {
         let filled = match fill(
             &program,
             &fillings,
-            build_id_is_hashed(self.ledger),
+            build_id_is_hashed(self.arguments),
             &mut spool,
         ) {
             Ok(filled) => filled,
@@ -286,7 +286,7 @@ impl Link<'_> {
 
 /// Whether an argument requires a special layout, asks for an output other than a program, or asks
 /// for data about the linker's own output.
-fn sees_the_output(arg: &Arg, ledger: &ArgumentList) -> bool {
+fn sees_the_output(arg: &Arg, arguments: &ArgumentList) -> bool {
     const OPTIONS: [&str; 17] = [
         "M",
         "Map",
@@ -336,7 +336,7 @@ fn sees_the_output(arg: &Arg, ledger: &ArgumentList) -> bool {
         }
         ArgKind::Known(row) => row.name.to_owned(),
         ArgKind::Unknown => {
-            let token = ledger
+            let token = arguments
                 .tokens()
                 .get(arg.tokens.start)
                 .map(|token| token.to_string_lossy())
@@ -361,9 +361,9 @@ fn sees_the_output(arg: &Arg, ledger: &ArgumentList) -> bool {
 }
 
 /// Whether the linker computes a build ID from its output, which must then include the images.
-fn build_id_is_hashed(ledger: &ArgumentList) -> bool {
+fn build_id_is_hashed(arguments: &ArgumentList) -> bool {
     const HASHES: [&str; 7] = ["fast", "md5", "sha1", "tree", "sha256", "blake2b", "xxhash"];
-    let build_id = ledger
+    let build_id = arguments
         .args()
         .iter()
         .rev()

@@ -68,7 +68,7 @@ impl Link<'_> {
     /// Writes the tar that reproduces this link elsewhere, if the user requested one.
     pub(super) fn write_reproduction(&self) -> Result<()> {
         reproduce::write(&reproduce::LinkToReproduce {
-            ledger: self.ledger,
+            arguments: self.arguments,
             settings: self.settings,
             inputs: &|| input_specs(self.settings, &self.search),
             search: &self.search,
@@ -315,7 +315,7 @@ impl Link<'_> {
     /// linker alone, as if this process had become the linker.
     pub(super) fn plain_link(&self, endings: &[OsString]) -> Result<()> {
         let (settings, session) = (self.settings, self.session);
-        let line = host::command(self.ledger, &self.linker, None, &[], endings);
+        let line = host::command(self.arguments, &self.linker, None, &[], endings);
         let preloaded = self.background.take_linker();
         let is_traced = matches!(settings.run.time_trace, Some(Destination::File(_)));
         let result = if preloaded.is_none() && !is_traced {
@@ -352,7 +352,7 @@ impl Link<'_> {
         let endings = host::endings(self.settings, &host.runtime);
         Cmd {
             inputs: host.inputs.clone(),
-            ..host::command(self.ledger, &self.linker, output, &additions, &endings)
+            ..host::command(self.arguments, &self.linker, output, &additions, &endings)
         }
     }
 
@@ -412,7 +412,7 @@ impl Link<'_> {
             host::remove_partial(written);
         }
         let done = Done {
-            ledger: self.ledger,
+            arguments: self.arguments,
             settings: self.settings,
             linker: &self.linker,
             objects,

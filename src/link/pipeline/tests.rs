@@ -147,8 +147,8 @@ fn ended(at: usize, fault: Fault) -> (Result<()>, Vec<String>, usize) {
     let mut argv: Vec<OsString> = options.map(OsString::from).to_vec();
     argv.push(format!("--offld-clang={}", clang.display()).into());
     argv.extend(inputs.map(PathBuf::into_os_string));
-    let ledger = ArgumentList::parse(Role::Wrapper, argv).unwrap();
-    let settings = LinkSettings::new(&ledger, &|_| None).unwrap();
+    let arguments = ArgumentList::parse(Role::Wrapper, argv).unwrap();
+    let settings = LinkSettings::new(&arguments, &|_| None).unwrap();
     let steps = Arc::new(Mutex::new(Vec::new()));
     let runner = FailsAt {
         at,
@@ -164,7 +164,7 @@ fn ended(at: usize, fault: Fault) -> (Result<()>, Vec<String>, usize) {
         trace: Trace::new(None, 0, "offld"),
         launcher: None,
     };
-    let result = link(&ledger, &settings, &session, false);
+    let result = link(&arguments, &settings, &session, false);
     drop(session);
     let left = std::fs::read_dir(&temps).unwrap().count();
     let steps = steps.lock().unwrap().clone();

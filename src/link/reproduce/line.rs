@@ -114,9 +114,9 @@ impl<'a> ReproducedLine<'a> {
     }
 
     /// Appends all arguments of a command line.
-    pub(super) fn append(&mut self, ledger: &ArgumentList) {
-        for arg in ledger.args() {
-            self.argument(arg, &ledger.tokens()[arg.tokens.clone()]);
+    pub(super) fn append(&mut self, arguments: &ArgumentList) {
+        for arg in arguments.args() {
+            self.argument(arg, &arguments.tokens()[arg.tokens.clone()]);
             if matches!(arg.kind, ArgKind::Separator) {
                 self.front = self.args.len();
             }
@@ -243,15 +243,21 @@ fn rewrite(arg: &Arg, tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
         ArgKind::Known(row) => row,
     };
     let rewrite = match row.id {
+        // The machine of the reproduction has its own compilers, cache, memory and queue.
         Id::Cache
         | Id::DryRun
         | Id::HostTriple
+        | Id::Launcher
+        | Id::LauncherWait
         | Id::LinkerPath
         | Id::Memory
         | Id::OffldClang
         | Id::OffldLinker
+        | Id::RemoteJobs
         | Id::Reproduce => Rewrite::Drop,
-        Id::LtoPartitions
+        Id::Distribute
+        | Id::LateImages
+        | Id::LtoPartitions
         | Id::NoLto
         | Id::NoOffldNote
         | Id::NoOffloadRuntime
@@ -267,7 +273,66 @@ fn rewrite(arg: &Arg, tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
         | Id::OverrideImage => Rewrite::FileWithin,
         Id::LinkOut | Id::Output | Id::TimeTrace => Rewrite::Output,
         Id::LibraryPath | Id::Sysroot => Rewrite::Folder,
-        _ => by_name(row.name),
+        // The other options of LLVM's wrapper and of host linkers.
+        Id::Compress
+        | Id::CompressionLevel
+        | Id::CudaPath
+        | Id::EmbedBitcode
+        | Id::EmitFatbinOnly
+        | Id::Help
+        | Id::Jobs
+        | Id::PrintWrappedModule
+        | Id::SaveTemps
+        | Id::ShouldExtract
+        | Id::TimeTraceGranularity
+        | Id::Verbose
+        | Id::Version
+        | Id::ClangBackend
+        | Id::DeviceDebug
+        | Id::OptLevel
+        | Id::PassRemarks
+        | Id::PassRemarksAnalysis
+        | Id::PassRemarksMissed
+        | Id::PtxasArg
+        | Id::StripSections
+        | Id::TargetFeature
+        | Id::AllowMultipleDefinition
+        | Id::AsNeeded
+        | Id::Bdynamic
+        | Id::Bstatic
+        | Id::Defsym
+        | Id::Emulation
+        | Id::EndGroup
+        | Id::EndLib
+        | Id::Entry
+        | Id::Format
+        | Id::GcSections
+        | Id::GpSize
+        | Id::Library
+        | Id::LinkAlternateName
+        | Id::LinkDefaultLib
+        | Id::LinkEntry
+        | Id::LinkExport
+        | Id::LinkNoDefaultLib
+        | Id::NoAsNeeded
+        | Id::NoGcSections
+        | Id::NoWholeArchive
+        | Id::PopState
+        | Id::PushState
+        | Id::Relocatable
+        | Id::Rpath
+        | Id::Script
+        | Id::Shared
+        | Id::StartGroup
+        | Id::StartLib
+        | Id::Static
+        | Id::Undefined
+        | Id::UndefinedGlob
+        | Id::WholeArchive
+        | Id::Wrap
+        | Id::Z
+        | Id::Flag
+        | Id::Operand => by_name(row.name),
     };
     (rewrite, arg.value.clone())
 }

@@ -231,7 +231,7 @@ pub(crate) struct HostFacts<'a> {
     pub alternate_names: Vec<(Vec<u8>, Vec<u8>)>,
     /// The ELF or COFF machine of the object, if it has one.
     pub machine: Option<Machine>,
-    /// The control-flow protection that the object is compatible with (`formats::elf::property`).
+    /// The control-flow protection that the object is compatible with (`offload_formats::elf::property`).
     /// None for bitcode, whose protection is not known before it is compiled.
     pub protection: Option<u32>,
 }

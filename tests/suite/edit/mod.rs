@@ -9,6 +9,7 @@ mod merge;
 mod nvcc;
 mod prune;
 mod real_files;
+mod recompress;
 mod releases;
 mod replace;
 pub(crate) mod split;
@@ -26,7 +27,7 @@ use super::support::{Work, llvm, made, offld, output, run, run_offloaded, shown,
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials_of! {
-        ledgers prune split sycl replace strip_device kills merge coff fixed
+        ledgers prune split sycl replace recompress strip_device kills merge coff fixed
         nvcc releases wheels whole_builds real_files
     }
 }

@@ -1,9 +1,8 @@
-//! `offld replace` and `recompress`: other bytes in place of images, and other compressed streams
-//! around them.
+//! `offld replace`: other bytes in place of images.
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 
-use super::{HIP, hip_object, images, object, program, ran, refused, stdout_of, targets};
+use super::{HIP, hip_object, images, object, program, ran, refused, stdout_of};
 use crate::support::{
     Outcome, Work, ensure, expect_equal, expect_in, llvm, offld, output, passed, run, with_llvm,
 };
@@ -27,8 +26,6 @@ pub(super) fn trials() -> Vec<Trial> {
             "edit::replace::an_image_without_the_kernels_of_the_old_one_is_refused",
             without_old_kernels,
         ),
-        with_llvm("edit::recompress::the_images_stay", recompress),
-        with_llvm("edit::recompress::what_is_alike_stands_together", together),
     ]
 }
 
@@ -261,117 +258,5 @@ fn without_old_kernels() -> Outcome {
             ],
         )?;
     }
-    passed()
-}
-
-fn recompress() -> Outcome {
-    let work = Work::new();
-    hip_object(&work, &["--offload-compress"])?;
-    let before = images(&work, "kernels.o")?;
-    for level in ["1", "19", "22"] {
-        stdout_of(
-            &work,
-            ["recompress", "--level", level, "kernels.o", "-o", "new.o"],
-        )?;
-        let mut after = images(&work, "new.o")?;
-        after.sort();
-        let mut sorted = before.clone();
-        sorted.sort();
-        expect_equal("images", &sorted.join("\n"), &after.join("\n"))?;
-        // LLVM's own tool reads the bundles.
-        let section = ["--dump-section=.hip_fatbin=bundle", "new.o", "copy.o"];
-        run(work.command(llvm("llvm-objcopy")).args(section))?;
-        let listed = run(work.command(llvm("clang-offload-bundler")).args([
-            "-type=o",
-            "-list",
-            "-input=bundle",
-        ]))?;
-        expect_in(&listed, "gfx1100")?;
-    }
-    passed()
-}
-
-fn together() -> Outcome {
-    let work = Work::new();
-    work.file("kernels.hip", HIP);
-    let archs = ["gfx906", "gfx1030", "gfx90a", "gfx1100"];
-    let mut compile = work.command(llvm("clang++"));
-    compile.args(["-x", "hip", "-nogpulib", "-nogpuinc", "-O1", "-cuid=1"]);
-    compile.args(archs.map(|arch| format!("--offload-arch={arch}")));
-    run(compile.args(["-c", "kernels.hip", "-o", "all.o"]))?;
-    // clang sorts by name, so generations are adjacent. This bundle, in which they are not, is
-    // built directly.
-    stdout_of(&work, ["inspect", "--extract", "images", "all.o"])?;
-    let image = |arch: &str| -> Result<String, Failed> {
-        let mut all = std::fs::read_dir(work.path().join("images"))?
-            .filter_map(Result::ok)
-            .map(|entry| entry.path());
-        let found = all
-            .find(|path| path.to_string_lossy().contains(arch))
-            .ok_or("no image")?;
-        Ok(found.display().to_string())
-    };
-    let ids = archs
-        .map(|arch| format!("hipv4-amdgcn-amd-amdhsa--{arch}"))
-        .join(",");
-    let mut bundle = work.command(llvm("clang-offload-bundler"));
-    bundle.args([
-        "-type=o",
-        "-compress",
-        "-bundle-align=4096",
-        "-output=apart.hipfb",
-        "-input=/dev/null",
-    ]);
-    bundle.arg(format!("-targets=host-x86_64-unknown-linux-gnu-,{ids}"));
-    for arch in archs {
-        bundle.arg(format!("-input={}", image(arch)?));
-    }
-    run(&mut bundle)?;
-    expect_equal(
-        "before",
-        "gfx906 gfx1030 gfx90a gfx1100",
-        &targets(&work, "apart.hipfb")?,
-    )?;
-    stdout_of(
-        &work,
-        [
-            "recompress",
-            "--level",
-            "19",
-            "apart.hipfb",
-            "-o",
-            "new.hipfb",
-        ],
-    )?;
-    expect_equal(
-        "after",
-        "gfx906 gfx90a gfx1030 gfx1100",
-        &targets(&work, "new.hipfb")?,
-    )?;
-    let (mut before, mut after) = (images(&work, "apart.hipfb")?, images(&work, "new.hipfb")?);
-    ensure(
-        after.first().is_some_and(|first| first.contains("host")),
-        || format!("the host is not first: {after:?}"),
-    )?;
-    before.sort();
-    after.sort();
-    expect_equal("images", &before.join("\n"), &after.join("\n"))?;
-    // Split and merge preserve the order.
-    stdout_of(&work, ["split", "apart.hipfb", "-d", "parts"])?;
-    let mut parts: Vec<String> = Vec::new();
-    for entry in std::fs::read_dir(work.path().join("parts"))? {
-        parts.push(format!("parts/{}", entry?.file_name().to_string_lossy()));
-    }
-    stdout_of(
-        &work,
-        ["merge", "-o", "back.hipfb"]
-            .into_iter()
-            .chain(parts.iter().map(String::as_str)),
-    )?;
-    expect_equal(
-        "split and merged",
-        "gfx906 gfx1030 gfx90a gfx1100",
-        &targets(&work, "back.hipfb")?,
-    )?;
     passed()
 }

@@ -8,7 +8,7 @@
 //! let hip = OffloadKinds::default().with(OffloadKind::Hip);
 //! assert!(selector.selects(hip, &Target::new("amdgcn-amd-amdhsa", "gfx90a:xnack+")));
 //! assert!(!selector.selects(hip, &Target::new("amdgcn-amd-amdhsa", "gfx1100")));
-//! # Ok::<(), offld::Error>(())
+//! # Ok::<(), offload_formats::error::Error>(())
 //! ```
 
 use std::collections::BTreeMap;
