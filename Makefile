@@ -1,4 +1,5 @@
-# make demo      set up, build, and link one OpenMP program in three ways
+# make           install LLVM 22 and build the programs, optimized as for packages
+# make demo      set up, build quickly, and link one OpenMP program in three ways
 # make check     before each commit: format, lints, unit tests, hygiene, and a few tests of the suite; some two minutes
 # make test      the tests that need only LLVM 22     make test-releases   the tests that also need LLVM 14, 15, 16 and 19, or NVIDIA's tools
 # make test-cluster  device links on other machines, with two Slurm nodes and an SSH server on this machine, as root; some four minutes
@@ -24,6 +25,8 @@ DESTDIR ?=
 LLVM := $(or $(LLVM),$(shell scripts/llvm.sh))
 FEATURES := $(if $(filter-out 22,$(LLVM)),--no-default-features --features llvm$(LLVM) --features remote-cache)
 BIN := $(or $(CARGO_TARGET_DIR),target)/release/offld
+# The demo has an offld of its own, which takes half of the time to build: it is less optimized, and has no remote cache.
+DEMO_BIN := $(or $(CARGO_TARGET_DIR),target)/demo/offld
 # A relative path, because make splits paths at spaces and the clone's directory may have some.
 DEMO := target/demo/links
 # The minimum Rust version, as in Cargo.toml (rust-version).
@@ -38,17 +41,20 @@ SETUP_CLUSTER := target/setup-cluster.stamp
 SETUP_CI := target/setup-ci.stamp
 SETUP_PACKAGES := target/setup-packages.stamp
 
-.PHONY: all build setup setup-releases setup-cuda setup-cluster demo check test test-cluster test-long test-files test-no-llvm test-releases test-llvm19 test-gpu gpu-bundle test-reproducible test-cinstall audit lint-package lint bench bench-large book test-book fuzz fuzz-links packages test-packages test-clone install uninstall clean
+.PHONY: all rust build setup setup-releases setup-cuda setup-cluster demo check test test-cluster test-long test-files test-no-llvm test-releases test-llvm19 test-gpu gpu-bundle test-reproducible test-cinstall audit lint-package lint bench bench-large book test-book fuzz fuzz-links packages test-packages test-clone install uninstall clean
 
-all: build
+all: $(SETUP_DEMO)
+	@$(MAKE) --no-print-directory build
 
 # If rustup has just been installed, this shell's PATH does not have it yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-# Cargo decides what is out of date, so make always runs it.
-build:
+rust:
 	@command -v $(CARGO) >/dev/null || { echo 'cargo not found: install Rust $(RUST) or later from https://rustup.rs' >&2; exit 1; }
 	@scripts/rust.sh $(RUST) $(CARGO)
+
+# Cargo decides what is out of date, so make always runs it.
+build: rust
 	$(CARGO) build --release $(FEATURES)
 
 # The scripts write the stamp file themselves, and only if nothing is missing.
@@ -78,9 +84,9 @@ $(SETUP_PACKAGES): packaging/setup.sh scripts/packages.sh
 	@packaging/setup.sh $@
 
 # Installs only the packages for the build and for the demo, none for the tests.
-demo: $(SETUP_DEMO)
-	@$(MAKE) --no-print-directory build
-	'$(BIN)' links $(DEMO)
+demo: $(SETUP_DEMO) rust
+	$(CARGO) build --profile demo --no-default-features --features llvm$(LLVM)
+	'$(DEMO_BIN)' links $(DEMO)
 	$(MAKE) --no-print-directory -C examples/zaxpy run LINKS=../../$(DEMO) LLVM=$(LLVM)
 
 # For contributors, before each commit. Lints and unit tests run without LLVM, because that builds faster.

@@ -216,7 +216,7 @@ fn demo_with_llvm_19() -> Outcome {
             .env("LLVM_ROOT", &folder_of_all))?;
         let mut make = Command::new("make");
         // In a clone where the demo has already run, the setup's stamp file would skip the setup.
-        make.args(["-n", "demo", "SETUP_DEMO=/no/stamp"])
+        make.args(["-n", "demo", "build", "SETUP_DEMO=/no/stamp"])
             .current_dir(root());
         make.env("LLVM_ROOT", &folder_of_all)
             .env_remove("LLVM")
@@ -238,6 +238,9 @@ fn demo_with_llvm_19() -> Outcome {
         )?;
         expect_in(&shown, &format!("LLVM={release} scripts/setup.sh --demo"))?;
         expect_in(&shown, &format!("clang++-{release} "))?;
+        let build =
+            format!("cargo build --profile demo --no-default-features --features llvm{release}\n");
+        expect_in(&shown, &build)?;
         let features = "cargo build --release --no-default-features --features llvm19 --features remote-cache\n";
         expect_equal(
             "features",
