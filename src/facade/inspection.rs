@@ -34,6 +34,12 @@ pub struct InspectOptions {
     pub max_unpacked: Option<u64>,
 }
 
+with_methods!(InspectOptions {
+    fn with_kernels kernels: bool,
+    fn with_headers_only headers_only: bool,
+    fn with_max_unpacked max_unpacked: Option<u64>,
+});
+
 /// Lists the device images in the file at `path`: an object, library, program, archive, wheel,
 /// bundle or image of any kind; `-` is stdin. Nested containers are opened, down to the images.
 ///
@@ -161,6 +167,15 @@ pub struct SizeOptions {
     pub max_unpacked: Option<u64>,
 }
 
+with_methods!(SizeOptions {
+    fn with_by by: Vec<Level>,
+    fn with_by_inflated by_inflated: bool,
+    fn with_filter filter: Option<String>,
+    fn with_max_unpacked max_unpacked: Option<u64>,
+    list with_only only,
+    list with_exclude exclude,
+});
+
 /// Attributes the bytes of the file at `path`, or of the files in that directory, to architectures,
 /// translation units and kernels, and finds duplicates. `-` is stdin. The result is the report of
 /// `offld size`.
@@ -242,6 +257,12 @@ pub struct CheckOptions {
     pub exclude: Vec<String>,
 }
 
+with_methods!(CheckOptions {
+    list with_devices devices,
+    list with_only only,
+    list with_exclude exclude,
+});
+
 /// Checks whether the device code in the file at `path`, or in every file of that directory, will
 /// run: whether the registered kernels exist, or which image a device would load. `-` is stdin. The
 /// result is the report of `offld check`.
@@ -265,15 +286,13 @@ pub struct CheckOptions {
 /// let strings = [("triple", "nvptx64-nvidia-cuda"), ("arch", "sm_90")];
 /// std::fs::write(&file, offload_binary::write(ImageKind::Ptx, OffloadKind::Cuda as u16, 0, &strings, b".version 8.0\n.target sm_90\n"))?;
 ///
-/// let mut options = CheckOptions::default();
-/// options.devices = vec!["sm_35".to_owned()];
-/// let report = offld::check(&file, &options)?;
+/// let report = offld::check(&file, &CheckOptions::default().with_devices(["sm_35"]))?;
 /// assert_eq!(report.answer, Answer::No);
 /// assert!(report.files[0].units[0].loads[0].text.contains("the nearest image is for"));
 /// assert!(report.to_json()?.contains("\"answer\": \"no\""));
 ///
-/// options.devices = vec!["toaster".to_owned()];
-/// assert!(matches!(offld::check(&file, &options), Err(Error::Usage { .. })));
+/// let toaster = CheckOptions::default().with_devices(["toaster"]);
+/// assert!(matches!(offld::check(&file, &toaster), Err(Error::Usage { .. })));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn check(path: impl AsRef<Path>, options: &CheckOptions) -> Result<CheckReport, Error> {

@@ -2,6 +2,32 @@
 //! and wrapping. Each function calls the code behind one of offld's commands or emulated tools.
 //! This module contains only requests, destinations of messages, and error conversion.
 
+/// Defines methods that return options with another value: `fn METHOD FIELD: TYPE`, and
+/// `list METHOD FIELD` for a list of names.
+macro_rules! with_methods {
+    ($options:ident { $(fn $method:ident $field:ident: $type:ty,)* $(list $list:ident $names:ident,)* }) => {
+        impl $options {
+            $(
+                #[doc = concat!("Returns these options with another `", stringify!($field), "`.")]
+                pub fn $method(self, value: $type) -> $options {
+                    $options { $field: value, ..self }
+                }
+            )*
+            $(
+                #[doc = concat!("Returns these options with other `", stringify!($names), "`.")]
+                pub fn $list<I>(self, names: I) -> $options
+                where
+                    I: IntoIterator,
+                    I::Item: Into<String>,
+                {
+                    let $names = names.into_iter().map(Into::into).collect();
+                    $options { $names, ..self }
+                }
+            )*
+        }
+    };
+}
+
 mod inspection;
 mod packing;
 
@@ -135,6 +161,12 @@ pub struct LinkOptions {
     pub messages: Messages,
 }
 
+with_methods!(LinkOptions {
+    fn with_role role: Role,
+    fn with_ld_first ld_first: bool,
+    fn with_messages messages: Messages,
+});
+
 /// Runs the link of the command line `argv`, which excludes the program's name. It links the device
 /// code embedded in the inputs, creates an object that registers the images when the program
 /// starts, and runs the host linker with that object added.
@@ -152,8 +184,7 @@ pub struct LinkOptions {
 /// ```
 /// use offld::{Error, LinkOptions, Messages};
 ///
-/// let mut options = LinkOptions::default();
-/// options.messages = Messages::discard();
+/// let options = LinkOptions::default().with_messages(Messages::discard());
 /// let error = offld::link(["--wrapper-jobs=many", "a.o"], &options).unwrap_err();
 /// assert!(matches!(error, Error::Usage { .. }), "{error}");
 /// ```
@@ -202,6 +233,12 @@ impl WrapOptions {
         }
     }
 }
+
+with_methods!(WrapOptions {
+    fn with_generation generation: Generation,
+    fn with_emit emit: Option<Emit>,
+    fn with_messages messages: Messages,
+});
 
 /// Writes a module of host code to the file `output`. The module contains the `images` and
 /// registers them when the program starts. CUDA and HIP require a single fatbinary or bundle; `-`

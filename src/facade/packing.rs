@@ -102,6 +102,17 @@ pub struct ExtractOptions {
     pub messages: Messages,
 }
 
+with_methods!(PackOptions {
+    fn with_shared shared: bool,
+    fn with_legacy_kinds legacy_kinds: bool,
+    fn with_messages messages: Messages,
+});
+
+with_methods!(ExtractOptions {
+    fn with_archive archive: bool,
+    fn with_messages messages: Messages,
+});
+
 /// Packs `images` into the file `output`, which appears complete or not at all; `-` is stdout.
 ///
 /// # Errors
@@ -234,6 +245,15 @@ impl Default for BundleOptions {
     }
 }
 
+with_methods!(BundleOptions {
+    fn with_file_type file_type: String,
+    fn with_align align: u32,
+    fn with_compression compression: Option<compressed::Options>,
+    fn with_allow_missing allow_missing: bool,
+    fn with_hip_openmp_compatible hip_openmp_compatible: bool,
+    fn with_messages messages: Messages,
+});
+
 /// Bundles the files `objects`, each with its target id (`hip-amdgcn-amd-amdhsa--gfx90a`; the
 /// host's is `host-` and its triple), into the file `output`, which appears complete or not at all.
 /// `-` is stdin or stdout.
@@ -250,8 +270,7 @@ impl Default for BundleOptions {
 /// let path = |name: &str| dir.path().join(name);
 /// std::fs::write(path("host"), "")?;
 /// std::fs::write(path("gpu"), "device code")?;
-/// let mut options = BundleOptions::default();
-/// options.file_type = "bc".to_owned();
+/// let options = BundleOptions::default().with_file_type("bc".to_owned());
 /// let (host, gpu) = ("host-x86_64-unknown-linux-gnu", "hip-amdgcn-amd-amdhsa--gfx90a");
 /// offld::bundle(&[(host, path("host")), (gpu, path("gpu"))], path("both"), &options)?;
 ///
