@@ -2,8 +2,9 @@
  * kernels and variables, one call each. The order of these calls is that of a table that the host linker joined, and has no meaning.
  * Therefore the stub collects the lines of a handle and writes them sorted.
  *
- * The includer defines RUNTIME, the runtime's name in the log; NAME(rest) and API(rest), which build function names; WRAPPER_MAGIC; and
- * `static void fat_binary(int lib, const uint8_t *bytes, size_t room)`, which reads the container. */
+ * The includer defines RUNTIME, the runtime's name in the log; NAME(rest) and API(rest), which build function names; WRAPPER_MAGIC;
+ * LAST_VERSION of the wrapper; and `static void fat_binary(const char *whose, const uint8_t *bytes, size_t room, int prelinked)`, which reads
+ * a container. */
 #ifndef OFFLD_FATBIN_H
 #define OFFLD_FATBIN_H
 #include "ledger.h"
@@ -13,7 +14,7 @@ enum { NO_DEVICE = 100 /* in both runtimes */ };
 struct fatbin_wrapper {
   uint32_t magic, version;
   const uint8_t *data;
-  void *unused;
+  const uint8_t *const *prelinked; /* version 2: the containers from which nvlink made `data`, and a null; version 1: null */
 };
 
 struct registration {
@@ -33,12 +34,26 @@ struct module {
 static struct module modules[256]; /* a handle is an address of an element; the index is `lib` in the log */
 static int module_count;
 
-static void fat_binary(int lib, const uint8_t *bytes, size_t room);
+static void fat_binary(const char *whose, const uint8_t *bytes, size_t room, int prelinked);
 
 /* Returns the number of bytes from `bytes` to the end of its segment, which limits all stored sizes. */
 static size_t fatbin_room(const uint8_t *bytes) {
   struct ledger_segment segment = {(uintptr_t)bytes, 0, 0};
   return dl_iterate_phdr(ledger_match_segment, &segment) ? segment.end - (uintptr_t)bytes : 0;
+}
+
+/* Reads the containers of the modules that a device link joined. */
+static void fatbin_prelinked(int lib, const uint8_t *const *list) {
+  char whose[64];
+  size_t most = fatbin_room((const uint8_t *)list) / sizeof *list, count = 0;
+  for (; count < most && list[count]; ++count) {
+    snprintf(whose, sizeof whose, "lib=%d prelinked=%zu", lib, count);
+    for (size_t i = 0; i < count; ++i)
+      ledger_check(list[i] != list[count], RUNTIME " %s: the container of prelinked=%zu again", whose, i);
+    fat_binary(whose, list[count], fatbin_room(list[count]), 1);
+  }
+  ledger_check(count < most, RUNTIME " register lib=%d: its prelinked containers do not end with a null", lib);
+  ledger_check(count != 0, RUNTIME " register lib=%d: no prelinked containers", lib);
 }
 
 /* clang appends a hash of the source's path to names that are static or in an anonymous namespace. */
@@ -138,11 +153,16 @@ void **NAME(RegisterFatBinary)(const struct fatbin_wrapper *wrapper) {
   modules[module_count++] = (struct module){wrapper, OPEN, NULL, 0, 0};
   ledger_line(RUNTIME " register lib=%d version=%u", lib, wrapper->version);
   ledger_check((uintptr_t)wrapper % 8 == 0, RUNTIME " register lib=%d: the wrapper is not 8-aligned", lib);
-  ledger_check(wrapper->version == 1, RUNTIME " register lib=%d: version %u", lib, wrapper->version);
-  ledger_check(!wrapper->unused, RUNTIME " register lib=%d: the last pointer is not null", lib);
+  ledger_check(wrapper->version >= 1 && wrapper->version <= LAST_VERSION, RUNTIME " register lib=%d: version %u", lib, wrapper->version);
+  ledger_check(wrapper->version == 2 || !wrapper->prelinked, RUNTIME " register lib=%d: the last pointer is not null", lib);
+  ledger_check(wrapper->version != 2 || wrapper->prelinked, RUNTIME " register lib=%d: the last pointer is null", lib);
+  char whose[32];
+  snprintf(whose, sizeof whose, "lib=%d", lib);
   if (ledger_check(wrapper->magic == WRAPPER_MAGIC, RUNTIME " register lib=%d: magic 0x%x", lib, wrapper->magic) &&
       ledger_check(wrapper->data != NULL, RUNTIME " register lib=%d: no fat binary", lib))
-    fat_binary(lib, wrapper->data, fatbin_room(wrapper->data));
+    fat_binary(whose, wrapper->data, fatbin_room(wrapper->data), 0);
+  if (LAST_VERSION == 2 && wrapper->version == 2 && wrapper->prelinked)
+    fatbin_prelinked(lib, wrapper->prelinked);
   return (void **)&modules[lib];
 }
 
@@ -183,8 +203,9 @@ void NAME(RegisterVar)(void **handle, void *host, const char *host_name, const c
   ledger_check(global == 0, RUNTIME " var name=%s: the last argument is %d", ledger_text(name), global);
 }
 
-/* The host accesses a managed variable through a pointer that only the runtime sets, even without a device. */
-void NAME(RegisterManagedVar)(void **handle, void **pointer, const void *initial, const char *name, size_t size, unsigned align) {
+/* The host accesses a managed variable through a pointer that only the runtime sets, even without a device. clang's code for both runtimes
+ * passes these arguments. */
+static void fatbin_managed(void **handle, void **pointer, const void *initial, const char *name, size_t size, unsigned align) {
   fatbin_row(handle, "managed", pointer, name, name, "size=%zu align=%u", size, align);
   if (!ledger_check(pointer && initial && (const void *)pointer != initial,
                     RUNTIME " managed name=%s: its pointer and its initial value are not two addresses", ledger_text(name)) ||
@@ -195,6 +216,12 @@ void NAME(RegisterManagedVar)(void **handle, void **pointer, const void *initial
     abort();
   memcpy(*pointer, initial, size);
 }
+
+#if LAST_VERSION == 1
+void NAME(RegisterManagedVar)(void **handle, void **pointer, const void *initial, const char *name, size_t size, unsigned align) {
+  fatbin_managed(handle, pointer, initial, name, size, align);
+}
+#endif
 
 void NAME(RegisterSurface)(void **handle, const void *host, const char *host_name, const char *name, int type, int external) {
   fatbin_row(handle, "surface", host, host_name, name, "type=%d extern=%d", type, external);

@@ -5,48 +5,50 @@
 #define NAME(rest) __hip##rest
 #define API(rest) hip##rest
 #define WRAPPER_MAGIC 0x48495046u /* FPIH */
+#define LAST_VERSION 1
 #include "fatbin.h"
 
 static const char bundle_magic[] = "__CLANG_OFFLOAD_BUNDLE__";
 
-static void compressed_bundle(int lib, const uint8_t *bytes, size_t room) {
+static void compressed_bundle(const char *whose, const uint8_t *bytes, size_t room) {
   static const char *const methods[] = {"zlib", "zstd"};
   uint64_t version = ledger_u(bytes + 4, 2), method = ledger_u(bytes + 6, 2);
   uint64_t size = version >= 3 ? ledger_u(bytes + 8, 8) : version == 2 ? ledger_u(bytes + 8, 4) : room; /* version 1 stores no size */
-  if (!ledger_check(version >= 1 && version <= 3, "hip bundle lib=%d: compressed, version %" PRIu64, lib, version) ||
-      !ledger_check(method < 2, "hip bundle lib=%d: compression method %" PRIu64, lib, method) ||
-      !ledger_check(size > 24 && size <= room, "hip bundle lib=%d: %" PRIu64 " compressed bytes of %zu mapped ones", lib, size, room))
+  if (!ledger_check(version >= 1 && version <= 3, "hip bundle %s: compressed, version %" PRIu64, whose, version) ||
+      !ledger_check(method < 2, "hip bundle %s: compression method %" PRIu64, whose, method) ||
+      !ledger_check(size > 24 && size <= room, "hip bundle %s: %" PRIu64 " compressed bytes of %zu mapped ones", whose, size, room))
     return;
   if (version == 1)
-    ledger_line("hip bundle lib=%d compressed=%s version=1", lib, methods[method]);
+    ledger_line("hip bundle %s compressed=%s version=1", whose, methods[method]);
   else
-    ledger_line("hip bundle lib=%d compressed=%s version=%" PRIu64 " size=%" PRIu64 " hash=%016" PRIx64, lib, methods[method], version,
+    ledger_line("hip bundle %s compressed=%s version=%" PRIu64 " size=%" PRIu64 " hash=%016" PRIx64, whose, methods[method], version,
                 size, ledger_hash(bytes, size));
 }
 
-static void fat_binary(int lib, const uint8_t *bytes, size_t room) {
+static void fat_binary(const char *whose, const uint8_t *bytes, size_t room, int prelinked) {
+  (void)prelinked; /* only in CUDA */
   char words[512], what[512];
   /* The loader maps code objects from the bundle by page. It copies unaligned ones, which is slow but correct. */
   if ((uintptr_t)bytes % 4096 != 0)
-    ledger_line("NOTE: hip bundle lib=%d does not lie on a page", lib);
+    ledger_line("NOTE: hip bundle %s does not lie on a page", whose);
   if (room >= 24 && memcmp(bytes, "CCOB", 4) == 0) {
-    compressed_bundle(lib, bytes, room);
+    compressed_bundle(whose, bytes, room);
     return;
   }
-  if (!ledger_check(room >= 32 && memcmp(bytes, bundle_magic, 24) == 0, "hip bundle lib=%d: not a bundle", lib))
+  if (!ledger_check(room >= 32 && memcmp(bytes, bundle_magic, 24) == 0, "hip bundle %s: not a bundle", whose))
     return;
   uint64_t count = ledger_u(bytes + 24, 8), at = 32, end = 0;
-  ledger_line("hip bundle lib=%d entries=%" PRIu64, lib, count);
-  ledger_check(count >= 2, "hip bundle lib=%d: %" PRIu64 " entries, of which the first is the host's", lib, count);
+  ledger_line("hip bundle %s entries=%" PRIu64, whose, count);
+  ledger_check(count >= 2, "hip bundle %s: %" PRIu64 " entries, of which the first is the host's", whose, count);
   for (uint64_t i = 0; i < count; ++i) {
-    if (!ledger_check(room - at >= 24, "hip bundle lib=%d: ends within entry %" PRIu64, lib, i))
+    if (!ledger_check(room - at >= 24, "hip bundle %s: ends within entry %" PRIu64, whose, i))
       return;
     uint64_t offset = ledger_u(bytes + at, 8), size = ledger_u(bytes + at + 8, 8), length = ledger_u(bytes + at + 16, 8);
     const char *id = (const char *)bytes + at + 24;
-    if (!ledger_check(length && length < 256 && length <= room - at - 24, "hip bundle lib=%d: entry %" PRIu64 " has an id of %" PRIu64 " bytes",
-                      lib, i, length))
+    if (!ledger_check(length && length < 256 && length <= room - at - 24, "hip bundle %s: entry %" PRIu64 " has an id of %" PRIu64 " bytes",
+                      whose, i, length))
       return;
-    snprintf(words, sizeof words, "hip image lib=%d index=%" PRIu64 " id=%.*s", lib, i, (int)length, id);
+    snprintf(words, sizeof words, "hip image %s index=%" PRIu64 " id=%.*s", whose, i, (int)length, id);
     if (!ledger_check(offset <= room && size <= room - offset, "%s: offset=%" PRIu64 " size=%" PRIu64 " of %zu mapped bytes", words, offset,
                       size, room))
       return;

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs NVIDIA's device code tools (ptxas, nvlink, fatbinary, cuobjdump, nvdisasm) from PyPI, and writes a list of their paths.
+# Installs NVIDIA's device code tools (ptxas, nvlink, fatbinary, cuobjdump, nvdisasm) and its compiler nvcc from PyPI, and writes a list of
+# their paths.
 # usage: setup-cuda.sh [STAMP]      OFFLD_CUDA: the target directory (default: target/cuda), without spaces
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -27,6 +28,17 @@ fetch() {
         shortfall "could not download the PyPI wheels of version $version (see pip's message above)"
 }
 fetch
+
+# nvcc with its headers and libraries, apart from the tools: clang must not find these headers.
+compiler=$root/nvcc/nvidia/cu13
+fetch_nvcc() {
+    [ -x "$compiler/bin/nvcc" ] && [ -d "$compiler/nvvm" ] && [ -f "$compiler/include/cuda_runtime.h" ] && [ -d "$compiler/include/cccl" ] && return
+    say "downloading nvcc, version $version (350 MB unpacked)"
+    python3 -m pip install -q --root-user-action=ignore --disable-pip-version-check --no-deps --upgrade --only-binary=:all: --target "$root/nvcc" \
+        "nvidia-cuda-nvcc==$version" "nvidia-nvvm==$version" "nvidia-cuda-crt==$version" "nvidia-cuda-runtime==$version" \
+        nvidia-cuda-cccl==13.3.5.0.6 >&2 || shortfall "could not download the PyPI wheels of nvcc $version (see pip's message above)"
+}
+fetch_nvcc
 
 # clang reads CUDA_VERSION from this header and treats a directory without it as CUDA 7, which lacks sm_80. It needs no other header.
 # Only version 11.8 has sm_90, is known to clang 16 to 22, and has PTX that every later ptxas reads.
@@ -66,6 +78,7 @@ done
 : > "$list.new"
 if [ "${#missing[@]}" = 0 ]; then
     echo "cuda path=$cuda before22=$before" > "$list.new"
+    if "$compiler/bin/nvcc" --version >/dev/null 2>&1; then echo "nvcc path=$compiler" >> "$list.new"; fi
 else
     shortfall "CUDA tests are skipped, because these tools do not run: ${missing[*]}"
 fi

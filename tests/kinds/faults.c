@@ -6,7 +6,7 @@
 struct wrapper {
   uint32_t magic, version;
   const void *data;
-  void *unused;
+  const void *prelinked;
 };
 #define DECLARE(runtime)                                                                                                             \
   void **__##runtime##RegisterFatBinary(const struct wrapper *);                                                                     \
@@ -24,7 +24,10 @@ void __sycl_register_lib(void *);
 void __sycl_unregister_lib(void *);
 
 static uint64_t fat[64] __attribute__((aligned(4096)));
-static const struct wrapper good = {0x466243b1, 1, fat, NULL}, bad = {0x48495046, 2, fat, fat}, hip_good = {0x48495046, 1, fat, NULL};
+static const void *const twice[] = {fat, fat, NULL}, *const none[] = {NULL};
+static const struct wrapper good = {0x466243b1, 1, fat, NULL}, bad = {0x48495046, 3, fat, fat}, hip_good = {0x48495046, 1, fat, NULL},
+                            without_list = {0x466243b1, 2, fat, NULL}, with_twice = {0x466243b1, 2, fat, twice},
+                            with_none = {0x466243b1, 2, fat, none};
 
 static uint64_t entries[7] = {0, 8ull << 16 | 1, (uintptr_t)0, 0, 4};
 static struct {
@@ -50,6 +53,9 @@ int main() {
   void **handle = __cudaRegisterFatBinary(&good);
   void **again = __cudaRegisterFatBinary(&good);
   __cudaRegisterFatBinary(&bad);
+  __cudaRegisterFatBinary(&without_list);
+  __cudaRegisterFatBinary(&with_twice);
+  __cudaRegisterFatBinary(&with_none);
   __cudaRegisterFunction(handle, &a, "other", "kernel", 0, &a, NULL, NULL, NULL, NULL);
   __cudaRegisterFunction(handle, NULL, "null", "null", -1, NULL, NULL, NULL, NULL, NULL);
   __cudaRegisterFunction(handle, &b, "kernel", "kernel", -1, NULL, NULL, NULL, NULL, NULL);

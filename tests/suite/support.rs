@@ -153,12 +153,21 @@ fn word_of(line: &str, key: &str) -> Option<String> {
 /// The directory of NVIDIA's tools for the compilers of LLVM `major` (scripts/RELEASES.md), from
 /// the list that `make setup-cuda` writes.
 pub(crate) fn cuda_tools(major: u32) -> Option<PathBuf> {
+    cuda_folder("cuda ", if major < 22 { "before22" } else { "path" })
+}
+
+/// The directory of NVIDIA's compiler nvcc, with its headers and libraries.
+pub(crate) fn nvcc() -> Option<PathBuf> {
+    cuda_folder("nvcc ", "path")
+}
+
+/// The value of `key` in the line of the list of NVIDIA's tools that begins with `start`.
+fn cuda_folder(start: &str, key: &str) -> Option<PathBuf> {
     let folder =
         std::env::var_os("OFFLD_CUDA").map_or_else(|| root().join("target/cuda"), PathBuf::from);
     let list = std::fs::read_to_string(folder.join("cuda.txt")).ok()?;
-    let key = if major < 22 { "before22" } else { "path" };
     list.lines()
-        .find_map(|line| word_of(line.strip_prefix("cuda ")?, key))
+        .find_map(|line| word_of(line.strip_prefix(start)?, key))
         .map(PathBuf::from)
 }
 
