@@ -123,7 +123,7 @@ test-book: $(SETUP) book
 	$(CARGO) test --test suite -- book::
 
 test-no-llvm: $(SETUP)
-	$(CARGO) test --no-default-features --features capi --no-fail-fast --lib -- --skip releases::
+	$(CARGO) test --package offld --no-default-features --features capi --no-fail-fast --lib -- --skip releases::
 	$(CARGO) test --no-default-features --test suite -- without_llvm::
 
 test-releases: $(SETUP_RELEASES) $(SETUP_CUDA)
