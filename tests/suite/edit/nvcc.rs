@@ -142,7 +142,7 @@ fn builds(is_relocatable: bool) -> Outcome {
             &sorted(name)?.join(" "),
         )?;
     }
-    nvcc.run(&work, &ARCHS, &["main.o", "more.o", "-o", "of_merged"])?;
+    nvcc.run(&work, &ARCHS, &["main.o", "-o", "of_merged"])?;
     let expected = registered(&work, "80-90-100-program")?;
     for name in ["program", "of_merged"] {
         expect_equal(name, &expected, &registered(&work, name)?)?;
