@@ -1,13 +1,12 @@
-//! Files with device code: what is in them, and files made or changed. [`contents`] has the report of a
-//! file and the tree of its parts down to device images; [`edit`] rebuilds that tree with other
-//! images. Each other module is a tool, with a request and a result: `bundler`, `packager`,
-//! `inspect`, `size`, `check`, `prune`, `replace`, `strip_device`, `split`, `merge`.
+//! Reports and edits of files with device code. [`contents`] has the report of a file and the tree of
+//! its parts down to device images. [`edit`] rebuilds that tree with other images. [`image_object`]
+//! writes objects for large images. Each other module is the tool of that name.
 
 #![cfg_attr(
     test,
     expect(
         clippy::disallowed_types,
-        reason = "unit tests run compilers and what they have made"
+        reason = "unit tests run compilers and the compiled programs"
     )
 )]
 

@@ -19,7 +19,7 @@
     test,
     expect(
         clippy::disallowed_types,
-        reason = "unit tests run compilers and what they have made"
+        reason = "unit tests run compilers and the compiled programs"
     )
 )]
 
