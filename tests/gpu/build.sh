@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 offld=${OFFLD:-$top/target/release/offld}
 llvm=${LLVM:-/usr/lib/llvm-22/bin}
-cuda=$(sed -n 's|^cuda path=||; s| [a-z0-9]*=.*||p' "${OFFLD_CUDA:-$top/target/cuda}/cuda.txt" 2>/dev/null || true)
+cuda=$(sed -n '/^cuda path=/ { s|||; s| [a-z0-9]*=.*||; p }' "${OFFLD_CUDA:-$top/target/cuda}/cuda.txt" 2>/dev/null || true)
 wheel=$(compgen -G "$top/target/wheels/nvidia_cuda_runtime_cu12-*.whl" | tail -n 1 || true)
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
