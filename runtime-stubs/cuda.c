@@ -83,6 +83,14 @@ WEAK int __cudaLaunchKernel(const void *kernel, struct dim3 grid, struct dim3 bl
 }
 WEAK char __cudaInitModule(void **handle) { return fatbin_module(handle, "init") != NULL; }
 
+/* Only nvcc's headers have these. */
+struct channel_desc {
+  int x, y, z, w, kind;
+};
+WEAK struct channel_desc cudaCreateChannelDesc(int x, int y, int z, int w, int kind) { return (struct channel_desc){x, y, z, w, kind}; }
+WEAK int cudaCreateTextureObject(unsigned long long *texture) { return *texture = 0, NO_DEVICE; }
+WEAK int cudaDeviceGetAttribute(int *value) { return *value = 0, NO_DEVICE; }
+
 /* clang calls these if it detects a CUDA version before 9.2. */
 WEAK int cudaConfigureCall() { return NO_DEVICE; }
 WEAK int cudaSetupArgument() { return NO_DEVICE; }

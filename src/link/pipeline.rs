@@ -24,7 +24,7 @@ use crate::link::device::{self, DeviceContext, Linked};
 use crate::link::host;
 use crate::link::inputs::search::Search;
 use crate::link::inputs::{self, Inputs};
-use crate::link::payload::{self, BundleContext};
+use crate::link::payload::{self, BundleContext, RegisteredImage};
 use crate::link::register::{self, RegisterContext};
 use crate::link::scan::{self, DeviceImage, HostFacts};
 use crate::link::select::DeviceJob;
@@ -309,12 +309,9 @@ impl<'a> Link<'a> {
             return self.without_device_code(inputs);
         }
 
-        // Symbol tables. Those of archive members are needed if a member has device code, and in
-        // `ld.offld` to find calls of the OpenMP runtime.
-        let members = settings.role == Role::Ld
-            || images
-                .iter()
-                .any(|image| inputs.objects[image.input_object].lazy);
+        // Symbol tables. Those of archive members are also needed in `ld.offld`, to find calls of the
+        // OpenMP runtime.
+        let members = settings.role == Role::Ld || scan::needs_members(&images, &inputs);
         let facts = scan::host_facts(&inputs, members)?;
         let scanned = Scanned {
             inputs: &inputs,
@@ -325,7 +322,7 @@ impl<'a> Link<'a> {
             self.warn_if_wrapped(&scanned);
             return Ok(DeviceCode::None(Vec::new()));
         }
-        self.warn_of_old_hip(&inputs, &facts);
+        self.warn_of_old_hip(&inputs, &facts, &images);
         session.signals.watch();
 
         // One device link for each image of the program, in the order of registration. The host's
@@ -377,8 +374,7 @@ impl<'a> Link<'a> {
         libraries.extend(device::added_libraries(&host.runtime));
 
         // The registrations, and whether they are late.
-        let described: Vec<_> = jobs.iter().map(|job| (job.kinds, job.generation)).collect();
-        let groups = payload::groups(&described);
+        let groups = payload::groups(jobs.iter().map(RegisteredImage::from));
         let device_code = jobs.iter().flat_map(|job| &job.inputs);
         let device_bytes = device_code.map(|input| input.bytes.len() as u64).sum();
         let files = inputs.files.iter().map(|file| file.path.as_path());
@@ -456,16 +452,13 @@ impl<'a> Link<'a> {
             late: false,
             triple,
         };
-        let images = linked.iter();
-        let described: Vec<_> = images
-            .map(|image| (image.kinds, image.generation))
-            .collect();
         let sizes = linked
             .iter()
             .filter_map(|image| std::fs::metadata(&image.path).ok())
             .map(|meta| meta.len());
         let files = line_inputs::files(settings);
-        host.late = self.is_late(&host, &payload::groups(&described), files, sizes.sum())?;
+        let groups = payload::groups(linked.iter().map(RegisteredImage::from));
+        host.late = self.is_late(&host, &groups, files, sizes.sum())?;
         Ok(Images {
             linked,
             host,

@@ -135,10 +135,11 @@ fn placeholder_image(image: StreamedImage) -> StreamedImage {
     let name = image.symbols.first().map_or("", |symbol| &symbol.name);
     let contents = Rope::from(placeholder(name).to_vec());
     let mut symbols = image.symbols;
-    for (symbol, (at, size)) in symbols.iter_mut().zip([
-        (REGISTERED.start, REGISTERED.end - REGISTERED.start),
-        (REGISTERED.end, 0),
-    ]) {
+    let size = REGISTERED.end - REGISTERED.start;
+    let (whole, end) = ((REGISTERED.start, size), (REGISTERED.end, 0));
+    // Further symbols are other names of the first one.
+    let places = [whole, end].into_iter().chain(std::iter::repeat(whole));
+    for (symbol, (at, size)) in symbols.iter_mut().zip(places) {
         (symbol.at, symbol.size) = (at, size);
     }
     StreamedImage { symbols, contents }

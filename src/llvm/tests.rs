@@ -4,7 +4,7 @@ use super::*;
 use offld_system::session::SessionOptions;
 use offld_system::shell::Shell;
 use offload_formats::model::Generation;
-use offload_formats::registration::{ImagePlace, Images, PlannedImage, openmp};
+use offload_formats::registration::{ImagePlace, Images, Modules, PlannedImage, openmp};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,6 +21,7 @@ fn plan() -> Plan {
         images: Images::OpenMp(vec![image]),
         relocatable: false,
         protection: 0,
+        modules: Modules::default(),
     }
 }
 

@@ -26,7 +26,7 @@ use offload_formats::elf::wrapper_notes;
 use offload_formats::error::Malformed;
 use offload_formats::model::{Generation, OffloadKind};
 use offload_formats::registration::{
-    ImagePlace, Images, Plan, PlannedImage, SyclImage, host, openmp, sycl,
+    ImagePlace, Images, Modules, Plan, PlannedImage, SyclImage, host, openmp, sycl,
 };
 use offload_formats::{magic, offload_binary};
 
@@ -292,6 +292,7 @@ fn plan(request: &Request, images: &[Image], places: Places) -> Result<Plan> {
         // No object of the program is known here. Like LLVM's tools, this leaves the setting to the
         // compiler of the module.
         protection: 0,
+        modules: Modules::default(),
     })
 }
 

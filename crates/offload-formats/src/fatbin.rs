@@ -34,6 +34,9 @@ mod tests;
 
 pub use compose::{Code, NewEntry, compose, lz4};
 
+use std::borrow::Cow;
+use std::io::Read;
+
 use super::elf::raw::{FileHeader, Record, SectionHeader};
 use crate::bytes::{slice, u16_at, u32_at, u64_at, zeros};
 use crate::error::Malformed;
@@ -100,6 +103,64 @@ pub struct Entry<'a> {
     pub at: u64,
     /// The header with its additional data, such as the name. It ends where `stored` starts.
     pub header: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    /// Returns the code, decompressed if it is compressed.
+    ///
+    /// # Errors
+    /// The code cannot be decompressed, or has another size than the header says.
+    pub fn plain(&self) -> Result<Cow<'a, [u8]>, Malformed> {
+        let fault = |what| Malformed::new(what, self.at);
+        match self.method {
+            None => Ok(Cow::Borrowed(self.stored)),
+            Some(Method::Lz4) => unpack_lz4(self.stored, self.plain_size)
+                .map(Cow::Owned)
+                .map_err(|inner| fault(inner.what)),
+            Some(Method::Zstd) => {
+                let mut plain = Vec::new();
+                // One byte more than expected shows that the data is too long.
+                let limit = self.plain_size.saturating_add(1);
+                let done = zstd::stream::read::Decoder::with_buffer(self.stored)
+                    .and_then(|decoder| decoder.single_frame().take(limit).read_to_end(&mut plain));
+                match done {
+                    Ok(size) if size as u64 == self.plain_size => Ok(Cow::Owned(plain)),
+                    Ok(_) => Err(fault(WRONG_SIZE)),
+                    Err(_) => Err(fault("cannot decompress")),
+                }
+            }
+        }
+    }
+}
+
+const WRONG_SIZE: &str = "uncompressed size does not match the data";
+
+/// Whether a block of `packed` bytes of LZ4 cannot hold `size` bytes.
+pub fn is_too_much_for_lz4(packed: u64, size: u64) -> bool {
+    /// The most bytes that one byte of LZ4 data can expand to.
+    const GROWTH: u64 = 255;
+    size > packed.saturating_mul(GROWTH)
+}
+
+/// Decompresses a block of LZ4 that holds `size` bytes.
+///
+/// # Errors
+/// The block is damaged or holds another number of bytes.
+pub fn unpack_lz4(packed: &[u8], size: u64) -> Result<Vec<u8>, Malformed> {
+    let fault = |what| Malformed::new(what, 0);
+    if is_too_much_for_lz4(packed.len() as u64, size) {
+        return Err(fault(
+            "uncompressed size is more than the compressed data can hold",
+        ));
+    }
+    let size = usize::try_from(size).map_err(|_| fault(WRONG_SIZE))?;
+    let plain =
+        lz4_flex::block::decompress(packed, size).map_err(|_| fault("cannot decompress"))?;
+    if plain.len() == size {
+        Ok(plain)
+    } else {
+        Err(fault(WRONG_SIZE))
+    }
 }
 
 /// A fatbinary.

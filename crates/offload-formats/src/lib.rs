@@ -45,6 +45,7 @@ pub mod intel_spirv;
 pub mod kernels;
 pub mod magic;
 pub mod model;
+pub mod nvcc;
 pub mod offload_binary;
 pub mod offload_entries;
 pub mod offload_sections;

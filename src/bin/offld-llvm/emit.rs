@@ -252,8 +252,14 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             Images::OpenMp(images) => {
                 emit_openmp::emit(&self, &openmp::registration(generation, coff), images)
             }
-            Images::Cuda(file) => emit_fatbin::emit(&self, &fatbin::cuda(generation, coff), file),
-            Images::Hip(file) => emit_fatbin::emit(&self, &fatbin::hip(generation, coff), file),
+            Images::Cuda(file) => {
+                let how = fatbin::cuda(generation, coff);
+                emit_fatbin::emit(&self, &how, file, &self.plan.modules)
+            }
+            Images::Hip(file) => {
+                let how = fatbin::hip(generation, coff);
+                emit_fatbin::emit(&self, &how, file, &self.plan.modules)
+            }
             Images::Sycl(images) => emit_sycl::emit(&self, images),
             Images::SyclBinary(place, release) => emit_sycl::emit_binary(&self, place, *release),
         }?;

@@ -1,6 +1,7 @@
 //! Module for CUDA and HIP plans: the fatbinary, the structure that refers to it, the functions
 //! that register it, and the loop that registers each entry of the table. Values and blocks are
-//! created in the same order as in LLVM's wrapper.
+//! created in the same order as in LLVM's wrapper. `emit_modules` has the code for modules that
+//! register their own kernels.
 
 use super::emit::Emitter;
 use anyhow::{Context as _, Result};
@@ -12,30 +13,52 @@ use inkwell::types::{BasicMetadataTypeEnum, BasicTypeEnum, IntType};
 use inkwell::values::{
     BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue, PointerValue,
 };
-use offload_formats::registration::ImagePlace;
-use offload_formats::registration::fatbin::{self, Argument, Call, Contract, EntryField};
+use offload_formats::registration::fatbin::{
+    self, Argument, Call, Contract, EntryField, ModuleCalls,
+};
+use offload_formats::registration::{ImagePlace, Modules};
 
-/// Emits the registration of `file` according to the contract `how`.
-pub(super) fn emit(emitter: &Emitter<'_, '_>, how: &Contract, file: &ImagePlace) -> Result<()> {
-    let bounds = emitter.bounds(&how.bounds, how.entry);
+/// Emits the registration of `file` according to the contract `how`, for an entry table and for
+/// `modules`.
+pub(super) fn emit(
+    emitter: &Emitter<'_, '_>,
+    how: &Contract,
+    file: &ImagePlace,
+    modules: &Modules,
+) -> Result<()> {
     let fatbin = Fatbin { emitter, how };
-    let wrapper = fatbin.wrapper(file);
-    fatbin.functions(wrapper, bounds)
+    if modules.is_empty() {
+        let bounds = emitter.bounds(&how.bounds, how.entry);
+        let wrapper = fatbin.wrapper(file, fatbin::WRAPPER_VERSION, None);
+        return fatbin.functions(wrapper, bounds, None);
+    }
+    match how.modules {
+        ModuleCalls::Callbacks => fatbin.with_callbacks(file, modules),
+        ModuleCalls::SharedHandle { handle, .. } => {
+            fatbin.with_shared_handle(file, modules, handle)
+        }
+    }
 }
 
-struct Fatbin<'ctx, 'e> {
-    emitter: &'e Emitter<'ctx, 'e>,
-    how: &'e Contract,
+pub(super) struct Fatbin<'ctx, 'e> {
+    pub(super) emitter: &'e Emitter<'ctx, 'e>,
+    pub(super) how: &'e Contract,
 }
 
 impl<'ctx> Fatbin<'ctx, '_> {
-    fn wrapper(&self, file: &ImagePlace) -> PointerValue<'ctx> {
+    /// Emits the structure that the runtime gets. `list`: the last pointer in it.
+    pub(super) fn wrapper(
+        &self,
+        file: &ImagePlace,
+        version: u64,
+        list: Option<PointerValue<'ctx>>,
+    ) -> PointerValue<'ctx> {
         let image = self
             .emitter
             .image(fatbin::IMAGE, file, true)
             .as_pointer_value();
         let kind = self.emitter.struct_type(fatbin::WRAPPER_TYPE);
-        let [magic, version] = [u64::from(self.how.magic), fatbin::WRAPPER_VERSION].map(|word| {
+        let [magic, version] = [u64::from(self.how.magic), version].map(|word| {
             self.emitter
                 .context
                 .i32_type()
@@ -46,7 +69,8 @@ impl<'ctx> Fatbin<'ctx, '_> {
             magic,
             version,
             image.into(),
-            self.emitter.pointer().const_null().into(),
+            list.unwrap_or_else(|| self.emitter.pointer().const_null())
+                .into(),
         ]);
         let wrapper = self
             .emitter
@@ -57,49 +81,101 @@ impl<'ctx> Fatbin<'ctx, '_> {
         wrapper.as_pointer_value()
     }
 
-    /// Emits the constructor, the destructor, and the function that registers the entries.
-    fn functions(
+    /// Emits the constructor, the destructor, and the function that registers the entries. With
+    /// `shared_handle`, other code may have registered the image or undone that.
+    pub(super) fn functions(
         &self,
         wrapper: PointerValue<'ctx>,
         bounds: [PointerValue<'ctx>; 2],
+        shared_handle: Option<PointerValue<'ctx>>,
     ) -> Result<()> {
         let (emitter, how) = (self.emitter, self.how);
         let pointer = emitter.pointer();
-        let handle_variable = emitter.module.add_global(pointer, None, how.handle);
-        handle_variable.set_linkage(Linkage::Internal);
-        handle_variable.set_initializer(&pointer.const_null());
-        emitter.keep_apart(handle_variable);
-        let handle_variable = handle_variable.as_pointer_value();
+        let handle_variable = shared_handle.unwrap_or_else(|| self.handle());
         let (register, builder) = emitter.function(how.register, &[]);
         let (unregister, undo) = emitter.function(how.unregister, &[]);
-        let register_binary = emitter.module.add_function(
-            how.register_binary,
-            pointer.fn_type(&[pointer.into()], false),
-            None,
-        );
-        let register_end = how.register_end.map(|name| emitter.runtime(name));
-        let unregister_binary = emitter.runtime(how.unregister_binary);
-        let at_exit = emitter.at_exit();
+        let runtime = self.declare_runtime();
         let globals = self.globals(bounds)?;
 
-        let handle = builder.build_call(register_binary, &[wrapper.into()], "")?;
-        let handle = handle.try_as_basic_value().basic().context("no handle")?;
-        builder.build_store(handle_variable, handle)?;
+        let handle = match shared_handle {
+            None => {
+                let handle = runtime.register(&builder, wrapper)?;
+                builder.build_store(handle_variable, handle)?;
+                handle
+            }
+            Some(_) => {
+                let block = |name| emitter.context.append_basic_block(register, name);
+                let (first, next) = (block("if.first"), block("if.end"));
+                let handle = builder.build_load(pointer, handle_variable, "")?;
+                let is_first = builder.build_is_null(handle.into_pointer_value(), "")?;
+                builder.build_conditional_branch(is_first, first, next)?;
+                builder.position_at_end(first);
+                let handle = runtime.register(&builder, wrapper)?;
+                builder.build_store(handle_variable, handle)?;
+                builder.build_unconditional_branch(next)?;
+                builder.position_at_end(next);
+                builder.build_load(pointer, handle_variable, "")?
+            }
+        };
         builder.build_call(globals, &[handle.into()], "")?;
-        if let Some(end) = register_end {
+        if let Some(end) = runtime.end {
             builder.build_call(end, &[handle.into()], "")?;
         }
-        emitter.call_at_exit(&builder, at_exit, unregister)?;
+        emitter.call_at_exit(&builder, runtime.at_exit, unregister)?;
         builder.build_return(None)?;
         let handle = undo.build_load(pointer, handle_variable, "")?;
-        undo.build_call(unregister_binary, &[handle.into()], "")?;
+        if shared_handle.is_some() {
+            let block = |name| emitter.context.append_basic_block(unregister, name);
+            let (last, end) = (block("if.last"), block("if.end"));
+            let is_last = undo.build_is_not_null(handle.into_pointer_value(), "")?;
+            undo.build_conditional_branch(is_last, last, end)?;
+            undo.position_at_end(last);
+            undo.build_call(runtime.unregister, &[handle.into()], "")?;
+            undo.build_store(handle_variable, pointer.const_null())?;
+            undo.build_unconditional_branch(end)?;
+            undo.position_at_end(end);
+        } else {
+            undo.build_call(runtime.unregister, &[handle.into()], "")?;
+        }
         undo.build_return(None)?;
         emitter.at_start(register, fatbin::PRIORITY);
         Ok(())
     }
 
+    /// Emits the variable for the runtime's handle.
+    pub(super) fn handle(&self) -> PointerValue<'ctx> {
+        let pointer = self.emitter.pointer();
+        let handle = self
+            .emitter
+            .module
+            .add_global(pointer, None, self.how.handle);
+        handle.set_linkage(Linkage::Internal);
+        handle.set_initializer(&pointer.const_null());
+        self.emitter.keep_apart(handle);
+        handle.as_pointer_value()
+    }
+
+    /// Declares the functions of the runtime for the image as a whole.
+    pub(super) fn declare_runtime(&self) -> Runtime<'ctx> {
+        let (emitter, how) = (self.emitter, self.how);
+        let pointer = emitter.pointer();
+        Runtime {
+            register: emitter.module.add_function(
+                how.register_binary,
+                pointer.fn_type(&[pointer.into()], false),
+                None,
+            ),
+            end: how.register_end.map(|name| emitter.runtime(name)),
+            unregister: emitter.runtime(how.unregister_binary),
+            at_exit: emitter.at_exit(),
+        }
+    }
+
     /// Emits the function that registers each entry with the handle in its parameter.
-    fn globals(&self, [start, stop]: [PointerValue<'ctx>; 2]) -> Result<FunctionValue<'ctx>> {
+    pub(super) fn globals(
+        &self,
+        [start, stop]: [PointerValue<'ctx>; 2],
+    ) -> Result<FunctionValue<'ctx>> {
         let (context, pointer) = (self.emitter.context, self.emitter.pointer());
         let declared = Declared {
             function: self.declare(&self.how.becomes.function),
@@ -317,7 +393,27 @@ impl<'ctx> Fatbin<'ctx, '_> {
 /// block after those.
 type Blocks<'ctx> = (BasicBlock<'ctx>, [BasicBlock<'ctx>; 4], BasicBlock<'ctx>);
 
-/// The declared functions of the runtime.
+/// The declared functions of the runtime for the image as a whole.
+pub(super) struct Runtime<'ctx> {
+    register: FunctionValue<'ctx>,
+    pub(super) end: Option<FunctionValue<'ctx>>,
+    pub(super) unregister: FunctionValue<'ctx>,
+    pub(super) at_exit: FunctionValue<'ctx>,
+}
+
+impl<'ctx> Runtime<'ctx> {
+    /// Emits the call that registers the image. Returns the handle.
+    pub(super) fn register(
+        &self,
+        builder: &Builder<'ctx>,
+        wrapper: PointerValue<'ctx>,
+    ) -> Result<BasicValueEnum<'ctx>> {
+        let handle = builder.build_call(self.register, &[wrapper.into()], "")?;
+        handle.try_as_basic_value().basic().context("no handle")
+    }
+}
+
+/// The declared functions of the runtime that register entries.
 struct Declared<'ctx> {
     function: FunctionValue<'ctx>,
     variables: [Option<FunctionValue<'ctx>>; 4],

@@ -12,6 +12,7 @@
 
 mod emit;
 mod emit_fatbin;
+mod emit_modules;
 mod emit_openmp;
 mod emit_sycl;
 #[cfg(test)]
@@ -40,7 +41,7 @@ use offld::BUILD;
 use offld_system::service::LARGEST_FRAME;
 use offload_formats::registration::host::{FAMILIES, Family};
 use offload_formats::registration::protocol::{Answer, Form, Request, SERVE};
-use offload_formats::registration::{Images, Plan, host as registration_host};
+use offload_formats::registration::{Images, Modules, Plan, host as registration_host};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// Limit of the address space in bytes, so that a defect in LLVM cannot use up the machine's
@@ -152,6 +153,7 @@ fn warm_up(triple: &str) {
         images: Images::OpenMp(Vec::new()),
         relocatable: false,
         protection: 0,
+        modules: Modules::default(),
     };
     let _ = emit::compile(&plan);
 }

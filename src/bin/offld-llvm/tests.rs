@@ -11,7 +11,7 @@ use offload_formats::offload_sections::entry_section;
 use offload_formats::registration::host::FAMILIES;
 use offload_formats::registration::openmp::{self, inline_image};
 use offload_formats::registration::protocol::{Answer, Form, Request};
-use offload_formats::registration::{ImagePlace, Images, Plan, PlannedImage};
+use offload_formats::registration::{ImagePlace, Images, Modules, Plan, PlannedImage};
 use offload_formats::{intel_spirv::wrap_intel_spirv, offload_binary};
 use std::error::Error;
 use std::process::Command;
@@ -56,6 +56,7 @@ fn plan_of(host: &str, generation: Generation, images: Images) -> Plan {
         images,
         relocatable: false,
         protection: 0,
+        modules: Modules::default(),
     }
 }
 

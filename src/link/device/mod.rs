@@ -30,7 +30,7 @@ pub(crate) use libraries::{
     HostLibrary, added_libraries, host_libraries, leave_symbols_open, linker_finds, missing_runtime,
 };
 pub(crate) use link_cache::Tool;
-pub(crate) use nvlink::required_symbols;
+pub(crate) use nvlink::{needs_no_compiler, required_symbols};
 
 use crate::args::settings::{Jobs, LinkSettings, MemoryLimit};
 use crate::build_log::Log;
@@ -46,8 +46,9 @@ use offload_formats::elf::raw::FileHeader;
 use offload_formats::error::{self, StepFailed};
 use offload_formats::gpu::Gpu;
 use offload_formats::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
+use offload_formats::registration::Modules;
 use offload_formats::target::Target;
-use offload_formats::{archive, offload_binary};
+use offload_formats::{archive, fatbin, offload_binary};
 
 use codegen_threads::Partitions;
 use costs::Costs;
@@ -69,6 +70,8 @@ pub(crate) struct Linked {
     pub generation: Generation,
     /// The runtimes that the image is registered with.
     pub kinds: OffloadKinds,
+    /// The modules that register themselves with the image.
+    pub modules: Modules,
     /// The format that the linker wrote.
     pub image_kind: ImageKind,
     pub path: PathBuf,
@@ -218,11 +221,15 @@ fn plan<'a>(
     context: &DeviceContext<'_>,
     session: &Session,
 ) -> Result<Planned<'a>> {
-    let by_nvlink = nvlink::serves(&job.target, context);
+    let by_nvlink = nvlink::serves(job, context);
     // nvlink recognises file types by the extension.
-    let ending = if by_nvlink { "cubin" } else { "o" };
-    let packs = job.target.is_nvptx() && nvlink::is_wrapped(context);
-    let inputs = Inputs::named(job, ending, packs, session)?;
+    let ending = |bytes: &[u8]| match by_nvlink {
+        true if fatbin::is_fatbin(bytes) => "fatbin",
+        true => "cubin",
+        false => "o",
+    };
+    let packs = job.target.is_nvptx() && !by_nvlink && nvlink::is_wrapped(context);
+    let inputs = Inputs::named(job, &ending, packs, session)?;
     let words = inputs.words();
     let Target { arch, .. } = &job.target;
     let output = session.scratch.path(
@@ -287,6 +294,7 @@ fn plan<'a>(
         triple,
         generation: job.generation,
         kinds: job.kinds,
+        modules: job.modules.clone(),
         image_kind,
         path: output,
     };
@@ -339,6 +347,7 @@ fn override_image(kind: &str, file: &Path) -> Result<Linked> {
         triple,
         generation: Generation::Llvm21,
         kinds: OffloadKinds::default().with(kind),
+        modules: Modules::default(),
         image_kind: ImageKind::Object,
         path: file.to_path_buf(),
     })
@@ -397,21 +406,26 @@ struct Inputs {
 }
 
 impl Inputs {
-    /// Chooses names with the extension `ending` for the inputs of `job`, and writes nothing.
+    /// Chooses names for the inputs of `job`, and writes nothing. `ending`: the extension for an input
+    /// with these bytes.
     ///
     /// `packs`: the linker reads no response files, so a long list of inputs must be an archive.
-    fn named(job: &DeviceJob<'_>, ending: &str, packs: bool, session: &Session) -> Result<Inputs> {
+    fn named(
+        job: &DeviceJob<'_>,
+        ending: &dyn Fn(&[u8]) -> &'static str,
+        packs: bool,
+        session: &Session,
+    ) -> Result<Inputs> {
         let mut each = Vec::with_capacity(job.inputs.len());
         for input in &job.inputs {
             let name = input.origin.innermost_name();
             let stem = name
                 .rsplit_once('.')
                 .map_or(name.as_str(), |(stem, _)| stem);
-            each.push(
-                session
-                    .scratch
-                    .path(&format!("{stem}-{}-{}", input.triple, input.arch), ending)?,
-            );
+            each.push(session.scratch.path(
+                &format!("{stem}-{}-{}", input.triple, input.arch),
+                ending(&input.bytes),
+            )?);
         }
         let archive = session.scratch.path(
             &format!("device-{}-{}", job.target.triple, job.target.arch),

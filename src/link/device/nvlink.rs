@@ -1,7 +1,8 @@
 //! Device links for NVIDIA GPUs: by `nvlink` itself, or by clang and `clang-nvlink-wrapper`.
 //!
 //! The driver of LLVM 15 and earlier cannot link for these devices and would run the host's `ld`.
-//! Its wrapper ran `nvlink` directly, and so does offld.
+//! Its wrapper ran `nvlink` directly, and so does offld. For code of nvcc alone, offld does the same
+//! with any compiler, and needs none.
 //!
 //! clang-nvlink-wrapper treats hidden symbols as unused in LTO, and so drops kernels that host code
 //! registers and launches (llvm/llvm-project#216891). It passes `-u` on to nvlink, which has no
@@ -16,10 +17,12 @@ use anyhow::{Result, bail};
 use super::DeviceContext;
 use super::clang::ArgList;
 use crate::args::settings::LinkSettings;
+use crate::link::scan::DeviceImage;
 use crate::link::select::DeviceJob;
 use crate::toolchain;
+use offload_formats::model::OffloadKind;
 use offload_formats::target::Target;
-use offload_formats::{bitcode, magic};
+use offload_formats::{bitcode, fatbin, magic};
 
 /// Last LLVM release whose driver cannot link for these devices.
 const LAST_WITHOUT_LINKS: u32 = 15;
@@ -36,13 +39,25 @@ pub(super) fn is_wrapped(context: &DeviceContext<'_>) -> bool {
         .is_none_or(|major| major >= FIRST_WRAPPER)
 }
 
-/// Whether offld links `target` by running nvlink.
-pub(super) fn serves(target: &Target, context: &DeviceContext<'_>) -> bool {
-    target.is_nvptx()
-        && context
-            .compiler
-            .major
-            .is_some_and(|major| major <= LAST_WITHOUT_LINKS)
+/// Whether offld runs nvlink for `job`.
+pub(super) fn serves(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
+    needs_no_compiler(job)
+        || job.target.is_nvptx()
+            && context
+                .compiler
+                .major
+                .is_some_and(|major| major <= LAST_WITHOUT_LINKS)
+}
+
+/// Whether `job` has code of nvcc, and other code at most in machine code for CUDA, so that nvlink
+/// links it without a compiler.
+pub(crate) fn needs_no_compiler(job: &DeviceJob<'_>) -> bool {
+    let is_cuda = |input: &&&DeviceImage<'_>| {
+        let mut kinds = input.kinds.iter();
+        kinds.all(|kind| kind == OffloadKind::Cuda) && !magic::is_bitcode(&input.bytes)
+    };
+    let all_cuda = || job.inputs.iter().filter(is_cuda).count() == job.inputs.len();
+    job.target.is_nvptx() && !job.modules.is_empty() && all_cuda()
 }
 
 /// Returns nvlink and its arguments for linking the files `inputs` to `output`, as in LLVM 15's
@@ -80,6 +95,17 @@ pub(super) fn command(
     if settings.run.verbose {
         args.arg("-v");
     }
+    let nvlink = toolchain::cuda_tool("nvlink", settings.device.cuda_path.as_deref())?;
+    let has_lto = job
+        .inputs
+        .iter()
+        .any(|input| fatbin::is_fatbin(&input.bytes));
+    if has_lto {
+        args.arg("-dlto");
+        let mut option = OsString::from(NVVM_PATH);
+        option.push(toolkit(&nvlink).join("nvvm"));
+        args.arg(option);
+    }
     args.arg("-o")
         .path(output)
         .arg("-arch")
@@ -90,10 +116,16 @@ pub(super) fn command(
     for value in settings.device.linker_args(&job.target) {
         args.arg(value);
     }
-    Ok((
-        toolchain::cuda_tool("nvlink", settings.device.cuda_path.as_deref())?,
-        args.finish(),
-    ))
+    Ok((nvlink, args.finish()))
+}
+
+/// The option for the directory with the compiler of code for link-time optimization.
+pub(super) const NVVM_PATH: &str = "-nvvmpath=";
+
+/// The directory of the toolkit with the tool at `path`.
+fn toolkit(path: &Path) -> &Path {
+    let folder = path.parent().and_then(Path::parent);
+    folder.unwrap_or(Path::new("/usr/local/cuda"))
 }
 
 /// Options that make LTO treat no symbol as dead and internalize none.

@@ -4,6 +4,7 @@
 
 pub(crate) mod offload_binary;
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -15,6 +16,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::args::settings::LinkSettings;
 use crate::link::device::{Linked, Tool};
+use crate::link::select::DeviceJob;
 use crate::toolchain;
 use offld_system::clock::{self, Moment};
 use offld_system::io::bytes::Bytes;
@@ -27,6 +29,7 @@ use offld_system::{atomic_file, threads};
 use offload_formats::bundle::{self, Id};
 use offload_formats::compressed::{self, Compressor};
 use offload_formats::model::{Generation, OffloadKind, OffloadKinds};
+use offload_formats::registration::Modules;
 
 /// The images of one registration.
 #[derive(Debug)]
@@ -35,6 +38,8 @@ pub(crate) struct Payload {
     pub kind: OffloadKind,
     /// The generation of the entry table.
     pub generation: Generation,
+    /// The modules that register themselves.
+    pub modules: Modules,
     /// The images, in order.
     pub images: Vec<PayloadImage>,
 }
@@ -115,23 +120,69 @@ pub(crate) struct Group {
     pub kind: OffloadKind,
     /// The generation of the entry table.
     pub generation: Generation,
+    /// The modules that register themselves.
+    pub modules: Modules,
     /// The images, by their index, in order.
     pub members: Vec<usize>,
 }
 
-/// Returns the registrations for `images`, whose kinds and generations are given. Kinds are in
-/// registration order, and generations in order within a kind.
-pub(crate) fn groups(images: &[(OffloadKinds, Generation)]) -> Vec<Group> {
+/// The properties of an image that decide its registration.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RegisteredImage<'a> {
+    pub kinds: OffloadKinds,
+    pub generation: Generation,
+    pub modules: &'a Modules,
+}
+
+impl<'a> From<&'a Linked> for RegisteredImage<'a> {
+    fn from(image: &'a Linked) -> Self {
+        RegisteredImage {
+            kinds: image.kinds,
+            generation: image.generation,
+            modules: &image.modules,
+        }
+    }
+}
+
+impl<'a> From<&'a DeviceJob<'_>> for RegisteredImage<'a> {
+    fn from(job: &'a DeviceJob<'_>) -> Self {
+        RegisteredImage {
+            kinds: job.kinds,
+            generation: job.generation,
+            modules: &job.modules,
+        }
+    }
+}
+
+/// Returns the modules of the images of a registration, each once.
+fn modules_of<'a>(kind: OffloadKind, images: impl Iterator<Item = &'a Modules>) -> Modules {
+    let mut all = Modules::default();
+    if ![OffloadKind::Cuda, OffloadKind::Hip].contains(&kind) {
+        return all;
+    }
+    let mut has_table = false;
+    let mut known = HashSet::new();
+    for modules in images {
+        has_table |= !modules.alone;
+        let new = modules.ids.iter().filter(|id| known.insert(*id));
+        all.ids.extend(new.cloned());
+    }
+    all.alone = !all.ids.is_empty() && !has_table;
+    all
+}
+
+/// Returns the registrations for `images`. Kinds are in registration order, and generations in order
+/// within a kind.
+pub(crate) fn groups<'a>(images: impl Iterator<Item = RegisteredImage<'a>>) -> Vec<Group> {
+    let images: Vec<RegisteredImage<'a>> = images.collect();
     let mut groups = Vec::new();
     for kind in OffloadKind::ALL {
         let of_kind = || {
-            images
-                .iter()
-                .enumerate()
-                .filter(|(_, (kinds, _))| kinds.contains(kind))
+            let images = images.iter().enumerate();
+            images.filter(|(_, image)| image.kinds.contains(kind))
         };
         let mut generations: Vec<Generation> =
-            of_kind().map(|(_, (_, generation))| *generation).collect();
+            of_kind().map(|(_, image)| image.generation).collect();
         generations.sort();
         generations.dedup();
         if kind == OffloadKind::Sycl {
@@ -140,15 +191,15 @@ pub(crate) fn groups(images: &[(OffloadKinds, Generation)]) -> Vec<Group> {
             generations.drain(..generations.len().saturating_sub(1));
         }
         for generation in generations {
-            let of_this = |own: &Generation| kind == OffloadKind::Sycl || *own == generation;
-            let members = of_kind()
-                .filter(|(_, (_, own))| of_this(own))
-                .map(|(index, _)| index)
-                .collect();
+            let of_this = |image: &RegisteredImage<'_>| {
+                kind == OffloadKind::Sycl || image.generation == generation
+            };
+            let members = || of_kind().filter(|(_, image)| of_this(image));
             groups.push(Group {
                 kind,
                 generation,
-                members,
+                modules: modules_of(kind, members().map(|(_, image)| image.modules)),
+                members: members().map(|(index, _)| index).collect(),
             });
         }
     }
@@ -161,29 +212,35 @@ pub(crate) fn bundle(
     context: &BundleContext<'_>,
     session: &Session,
 ) -> Result<Vec<Payload>> {
-    let described: Vec<_> = linked
-        .iter()
-        .map(|image| (image.kinds, image.generation))
-        .collect();
     let payload = |Group {
                        kind,
                        generation,
+                       modules,
                        members,
                    }: Group| {
         let images: Vec<&Linked> = members
             .iter()
             .filter_map(|index| linked.get(*index))
             .collect();
-        match kind {
-            OffloadKind::OpenMp => offload_binary::openmp(&images, generation, session),
-            OffloadKind::Cuda => cuda_payload(&images, generation, context, session),
-            OffloadKind::Hip => hip_payload(&images, generation, context, session),
-            OffloadKind::Sycl => {
-                offload_binary::sycl(&images, generation, context.settings.emit_fatbin_only)
+        let images = match kind {
+            OffloadKind::OpenMp => offload_binary::openmp(&images, session),
+            OffloadKind::Cuda => {
+                cuda_image(&images, &modules, context, session).map(|one| vec![one])
             }
-        }
+            OffloadKind::Hip => hip_image(&images, context, session).map(|one| vec![one]),
+            OffloadKind::Sycl => offload_binary::sycl(&images, context.settings.emit_fatbin_only),
+        }?;
+        Ok(Payload {
+            kind,
+            generation,
+            modules,
+            images,
+        })
     };
-    groups(&described).into_iter().map(payload).collect()
+    groups(linked.iter().map(RegisteredImage::from))
+        .into_iter()
+        .map(payload)
+        .collect()
 }
 
 /// Writes the only payload of the link as the output, atomically, instead of a host link
@@ -228,20 +285,25 @@ fn write_out(image: &PayloadImage, output: &Path) -> Result<()> {
 // (docs/spec/link-driver.md 7).
 
 /// Returns the fatbinary of the images of one generation.
-fn cuda_payload(
+fn cuda_image(
     images: &[&Linked],
-    generation: Generation,
+    modules: &Modules,
     context: &BundleContext<'_>,
     session: &Session,
-) -> Result<Payload> {
+) -> Result<PayloadImage> {
     let output = session.scratch.path(&context.out_base, "fatbin")?;
     let width = if context.host_is_64_bit() {
         "-64"
     } else {
         "-32"
     };
-    let mut args: Vec<OsString> = vec![width.into(), "--create".into()];
-    args.push(output.clone().into_os_string());
+    let mut options = vec![width];
+    if !modules.is_empty() {
+        // As `nvcc -dlink` does.
+        options.push("-link");
+    }
+    let mut args: Vec<OsString> = options.iter().map(OsString::from).collect();
+    args.extend(["--create".into(), output.clone().into_os_string()]);
     let mut described = Vec::new();
     for image in images {
         let arch = image
@@ -271,7 +333,7 @@ fn cuda_payload(
     };
     let cached = context
         .cache()
-        .and_then(|cache| FatbinaryCache::new(cache, &cmd.program, width, &described));
+        .and_then(|cache| FatbinaryCache::new(cache, &cmd.program, &options, &described));
     if cached
         .as_ref()
         .map_or(Ok(false), |cached| cached.fetch(&output))?
@@ -287,14 +349,10 @@ fn cuda_payload(
     } else {
         session.runner.run(&cmd)?;
     }
-    Ok(Payload {
-        kind: OffloadKind::Cuda,
-        generation,
-        images: vec![PayloadImage::whole(
-            Rope::of_file(output.clone())?,
-            Some(output),
-        )],
-    })
+    Ok(PayloadImage::whole(
+        Rope::of_file(output.clone())?,
+        Some(output),
+    ))
 }
 
 /// The cache lookup of one fatbinary. NVIDIA's `fatbinary` reads only the images, and no environment
@@ -310,19 +368,19 @@ struct FatbinaryCache<'c> {
 
 impl<'c> FatbinaryCache<'c> {
     /// Prepares the lookup for `images`, each a file and its option for the tool. The tool is at
-    /// `program` and gets the option `width`. Returns none if the tool or an image cannot be read.
+    /// `program` and gets `options` as well. Returns none if the tool or an image cannot be read.
     fn new(
         cache: &'c Arc<Cache>,
         program: &Path,
-        width: &str,
+        options: &[&str],
         images: &[(&Path, String)],
     ) -> Option<Self> {
         let begun = cache.clock().moment();
         let tool = Tool::of(program, cache).ok()?;
         let mut key = KeyBuilder::default();
-        key.add("fatbinary 1")
+        key.add("fatbinary 2")
             .add(tool.digest.to_string())
-            .add(width);
+            .add(options.join(" "));
         for (file, option) in images {
             key.add(option)
                 .add(Digest::of(Bytes::open(file).ok()?.as_slice()).to_string());
@@ -377,12 +435,11 @@ const HOST_ID: &str = "host-x86_64-unknown-linux-gnu";
 
 /// Returns the bundle of the images of one generation. It is written to a file only if it is
 /// compressed, or with `--save-temps`.
-fn hip_payload(
+fn hip_image(
     images: &[&Linked],
-    generation: Generation,
     context: &BundleContext<'_>,
     session: &Session,
-) -> Result<Payload> {
+) -> Result<PayloadImage> {
     let mut bundle = composed_bundle(images)?;
     let path = || session.scratch.path(&context.out_base, "hipfb");
     let output = if context.settings.device.compress || session.scratch.keeps() {
@@ -399,11 +456,7 @@ fn hip_payload(
             .with_context(|| format!("cannot write the HIP bundle `{}`", output.display()))?;
         bundle = Rope::of_file(output.clone())?;
     }
-    Ok(Payload {
-        kind: OffloadKind::Hip,
-        generation,
-        images: vec![PayloadImage::whole(bundle, output)],
-    })
+    Ok(PayloadImage::whole(bundle, output))
 }
 
 /// Returns the clang-offload-bundler command that writes the same bundle.
@@ -553,7 +606,8 @@ mod tests {
             std::fs::write(file, "CUDA").unwrap();
         }
         let lookup = || {
-            FatbinaryCache::new(&cache, &program, "-64", &[(&image, "sm=80".to_owned())]).unwrap()
+            FatbinaryCache::new(&cache, &program, &["-64"], &[(&image, "sm=80".to_owned())])
+                .unwrap()
         };
         for (set_back, is_cached) in [(Duration::from_secs(60), false), (Duration::ZERO, true)] {
             let begun = lookup();

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Payload, PayloadImage};
+use super::PayloadImage;
 use crate::link::device::Linked;
 use offld_system::io::bytes::Bytes;
 use offld_system::io::rope::Rope;
@@ -20,21 +20,9 @@ use offload_formats::model::{Generation, OffloadKind};
 use offload_formats::registration::sycl;
 use offload_formats::{intel_spirv, offload_binary};
 
-/// Returns the OpenMP payload of the images of one generation.
-pub(super) fn openmp(
-    images: &[&Linked],
-    generation: Generation,
-    session: &Session,
-) -> Result<Payload> {
-    let images = images
-        .iter()
-        .map(|image| package(image, session))
-        .collect::<Result<_>>()?;
-    Ok(Payload {
-        kind: OffloadKind::OpenMp,
-        generation,
-        images,
-    })
+/// Returns the images of an OpenMP payload, which are of one generation.
+pub(super) fn openmp(images: &[&Linked], session: &Session) -> Result<Vec<PayloadImage>> {
+    images.iter().map(|image| package(image, session)).collect()
 }
 
 fn package(image: &Linked, session: &Session) -> Result<PayloadImage> {
@@ -82,25 +70,19 @@ fn package(image: &Linked, session: &Session) -> Result<PayloadImage> {
     })
 }
 
-/// Returns the SYCL payload; as one file with `as_one`.
-pub(super) fn sycl(images: &[&Linked], generation: Generation, as_one: bool) -> Result<Payload> {
-    let images = if as_one {
+/// Returns the images of a SYCL payload; as one file with `as_one`.
+pub(super) fn sycl(images: &[&Linked], as_one: bool) -> Result<Vec<PayloadImage>> {
+    if as_one {
         let files: Vec<&Path> = images.iter().map(|image| image.path.as_path()).collect();
-        vec![PayloadImage::whole(sycl_binary(&files)?, None)]
-    } else {
-        let files = images.iter().map(|image| {
-            Ok(PayloadImage::whole(
-                Rope::of_file(image.path.clone())?,
-                Some(image.path.clone()),
-            ))
-        });
-        files.collect::<Result<_>>()?
-    };
-    Ok(Payload {
-        kind: OffloadKind::Sycl,
-        generation,
-        images,
-    })
+        return Ok(vec![PayloadImage::whole(sycl_binary(&files)?, None)]);
+    }
+    let files = images.iter().map(|image| {
+        Ok(PayloadImage::whole(
+            Rope::of_file(image.path.clone())?,
+            Some(image.path.clone()),
+        ))
+    });
+    files.collect()
 }
 
 /// Returns one OffloadBinary with all images in the files of SYCL's device linker.

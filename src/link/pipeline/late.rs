@@ -71,6 +71,7 @@ pub(super) fn payloads_of(groups: &[Group]) -> Vec<Payload> {
         Payload {
             kind: group.kind,
             generation: group.generation,
+            modules: group.modules.clone(),
             images: (0..count).map(|_| image()).collect(),
         }
     };

@@ -150,17 +150,11 @@ impl Link<'_> {
             entry_is_named,
             ..
         } = &self.settings.host;
-        let Scanned {
-            inputs,
-            images,
-            facts,
-        } = *scanned;
+        let Scanned { inputs, facts, .. } = *scanned;
         let is_coff = facts
             .iter()
             .any(|facts| matches!(facts.machine, Some(Machine::Coff(_))));
-        let has_members = images
-            .iter()
-            .any(|image| inputs.objects[image.input_object].lazy);
+        let has_members = scanned.needs_members();
         // Without archive members, the reading order does not matter.
         let family = (has_members && !is_coff).then(|| toolchain::linker_family(&self.linker));
         let reading = family.map_or(Reading::AnyOrder, reading);
@@ -197,6 +191,7 @@ impl Link<'_> {
             shared,
             reading,
             loads,
+            relocatable: self.settings.host.relocatable,
             wrapped: wrapped_symbols.clone(),
             alternate_names: alternate_names
                 .iter()

@@ -1,5 +1,6 @@
 //! Steps of the link that take more than one call, in a file of their own to keep `pipeline` short.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -10,7 +11,7 @@ use super::line_inputs::input_specs;
 use super::{DeviceCode, HostLink, Link, Scanned};
 use crate::args::Role;
 use crate::args::settings::{Destination, LinkSettings, LlvmOption};
-use crate::link::device::Linked;
+use crate::link::device::{self, Linked};
 use crate::link::host::Done;
 use crate::link::inputs::Inputs;
 use crate::link::scan::{self, DeviceImage, HostFacts};
@@ -82,7 +83,7 @@ impl Link<'_> {
     pub(super) fn without_device_code(&self, inputs: Inputs) -> Result<DeviceCode> {
         let complete = self.settings.role == Role::Wrapper || !self.settings.host.relocatable;
         if complete && scan::has_hip_wrapper(&inputs) {
-            self.warn_of_old_hip(&inputs, &scan::host_facts(&inputs, false)?);
+            self.warn_of_old_hip(&inputs, &scan::host_facts(&inputs, false)?, &[]);
         }
         let endings = self.late_runtime(&inputs)?;
         // The host linker replaces this process soon, which frees all memory at once. Freeing
@@ -91,10 +92,15 @@ impl Link<'_> {
         Ok(DeviceCode::None(endings))
     }
 
-    /// Warns of host objects from HIP's old driver, whose device code only that driver's link
-    /// finds.
-    pub(super) fn warn_of_old_hip(&self, inputs: &Inputs, facts: &[HostFacts<'_>]) {
-        if let Some(warning) = old_hip(self.settings, inputs, facts) {
+    /// Warns of host objects from HIP's old driver whose device code is missing: `images` has none of
+    /// them.
+    pub(super) fn warn_of_old_hip(
+        &self,
+        inputs: &Inputs,
+        facts: &[HostFacts<'_>],
+        images: &[DeviceImage<'_>],
+    ) {
+        if let Some(warning) = old_hip(self.settings, inputs, facts, images) {
             self.session.shell.warn(&warning);
         }
     }
@@ -212,7 +218,16 @@ impl Link<'_> {
             .flat_map(|job| &job.inputs)
             .filter_map(|input| bitcode::producer_major(&input.bytes))
             .max();
-        let choice = toolchain::device_compiler(Some(&self.settings.device), producer)?;
+        let choice = match toolchain::device_compiler(Some(&self.settings.device), producer) {
+            // Code of nvcc is linked without a compiler.
+            Err(_) if jobs.iter().all(device::needs_no_compiler) => {
+                return Ok(Compiler {
+                    path: PathBuf::from("clang"),
+                    major: None,
+                });
+            }
+            choice => choice?,
+        };
         if let Some(warning) = &choice.warning {
             self.session.shell.warn(warning);
         }
@@ -448,6 +463,11 @@ impl Link<'_> {
 }
 
 impl Scanned<'_> {
+    /// Whether the symbols of archive members decide about device code.
+    pub(super) fn needs_members(&self) -> bool {
+        scan::needs_members(self.images, self.inputs)
+    }
+
     /// Returns the report of failed device links, with advice about the symbols that they left
     /// undefined.
     pub(super) fn with_hints(
@@ -525,13 +545,21 @@ impl Scanned<'_> {
     }
 }
 
-fn old_hip(settings: &LinkSettings, inputs: &Inputs, facts: &[HostFacts<'_>]) -> Option<String> {
+fn old_hip(
+    settings: &LinkSettings,
+    inputs: &Inputs,
+    facts: &[HostFacts<'_>],
+    images: &[DeviceImage<'_>],
+) -> Option<String> {
+    let own_code = images.iter().filter(|image| image.modules.is_some());
+    let has_code: HashSet<usize> = own_code.map(|image| image.input_object).collect();
     let is_fat_binary = |name: &[u8]| name == b"__hip_fatbin" || name.starts_with(b"__hip_fatbin_");
     let mut symbols = facts
         .iter()
         .zip(&inputs.objects)
-        .filter(|(_, input_object)| !input_object.lazy)
-        .flat_map(|(facts, object)| {
+        .enumerate()
+        .filter(|(index, (_, object))| !object.lazy && !has_code.contains(index))
+        .flat_map(|(_, (facts, object))| {
             let needed = facts
                 .undefined
                 .iter()

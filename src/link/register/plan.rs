@@ -16,8 +16,10 @@ use offld_system::io::rope::Rope;
 use offload_files::image_object::{ImageSymbol, StreamedImage};
 use offload_formats::model::{Generation, ImageKind, OffloadKind};
 use offload_formats::offload_binary;
-use offload_formats::registration::{ImagePlace, Images, Plan, PlannedImage, SyclImage};
-use offload_formats::registration::{openmp, sycl};
+use offload_formats::registration::fatbin::{self, ModuleCalls};
+use offload_formats::registration::{
+    ImagePlace, Images, Modules, Plan, PlannedImage, SyclImage, openmp, sycl,
+};
 
 /// Total size in bytes up to which the images of one registration are part of a module that
 /// contains images.
@@ -32,7 +34,13 @@ pub(super) fn before(group: &Group, context: &RegisterContext<'_>) -> Option<Pla
     } else {
         1
     };
-    plan_of_symbols(group.kind, group.generation, images, context)
+    plan_of_symbols(
+        group.kind,
+        group.generation,
+        &group.modules,
+        images,
+        context,
+    )
 }
 
 /// Returns the plan for `images` images that consists of their symbols only; none if this
@@ -40,15 +48,17 @@ pub(super) fn before(group: &Group, context: &RegisterContext<'_>) -> Option<Pla
 fn plan_of_symbols(
     kind: OffloadKind,
     generation: Generation,
+    modules: &Modules,
     images: usize,
     context: &RegisterContext<'_>,
 ) -> Option<Plan> {
     let settings = context.settings;
-    let is_separate = !(settings.run.print_wrapped_module
+    let is_shown = settings.run.print_wrapped_module
         || settings.run.save_temps
         || settings.host.relocatable
-        || settings.run.dry_run)
-        && kind != OffloadKind::Sycl;
+        || settings.run.dry_run;
+    // No tool of LLVM registers modules, so there is no other form to show.
+    let is_separate = (!is_shown || !modules.is_empty()) && kind != OffloadKind::Sycl;
     let tag = tag(kind, generation).digest();
     let place = |index: usize| {
         let start = symbol(kind, tag, index);
@@ -76,6 +86,7 @@ fn plan_of_symbols(
         images,
         relocatable: false,
         protection: context.protection,
+        modules: modules.clone(),
     })
 }
 
@@ -97,6 +108,7 @@ pub(super) fn of(
     if let Some(plan) = plan_of_symbols(
         payload.kind,
         payload.generation,
+        &payload.modules,
         payload.images.len(),
         context,
     ) {
@@ -133,6 +145,7 @@ pub(super) fn of(
         images: images(payload, context, places, sycl)?,
         relocatable: context.settings.host.relocatable,
         protection: context.protection,
+        modules: Modules::default(),
     };
     Ok((plan, streamed))
 }
@@ -169,6 +182,7 @@ fn sycl_plan_of_symbols(
             images,
             relocatable: false,
             protection: context.protection,
+            modules: Modules::default(),
         },
         streamed,
     ))
@@ -181,6 +195,7 @@ fn streamed_images(plan: &Plan, payload: &Payload) -> Vec<StreamedImage> {
         Images::Cuda(place) | Images::Hip(place) => vec![place],
         Images::Sycl(_) | Images::SyclBinary(..) => Vec::new(),
     };
+    let names = names_of_modules(plan);
     let with_symbols = |(place, image): (&ImagePlace, &payload::PayloadImage)| {
         let ImagePlace::Between { start, stop } = place else {
             return None;
@@ -191,7 +206,8 @@ fn streamed_images(plan: &Plan, payload: &Payload) -> Vec<StreamedImage> {
             size,
         };
         let (from, to) = (image.image.start, image.image.end);
-        let symbols = vec![symbol(start, from, to - from), symbol(stop, to, 0)];
+        let mut symbols = vec![symbol(start, from, to - from), symbol(stop, to, 0)];
+        symbols.extend(names.iter().map(|name| symbol(name, from, to - from)));
         Some(StreamedImage {
             symbols,
             contents: image.contents.clone(),
@@ -202,6 +218,18 @@ fn streamed_images(plan: &Plan, payload: &Payload) -> Vec<StreamedImage> {
         .zip(&payload.images)
         .filter_map(with_symbols)
         .collect()
+}
+
+/// Returns the names that modules of HIP's old driver have for the image of `plan`.
+fn names_of_modules(plan: &Plan) -> Vec<String> {
+    match plan.images {
+        Images::Hip(_) => {
+            let ids = plan.modules.ids.iter();
+            ids.map(|id| ModuleCalls::symbol(fatbin::HIP_IMAGE, id))
+                .collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// Returns the bytes of each image of `payload`. For SYCL, also collects the facts that the plan

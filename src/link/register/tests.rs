@@ -4,14 +4,14 @@ use std::io;
 
 use super::plan::{of as planned, tag_of_contents};
 use super::*;
-use crate::link::payload::{self, PayloadImage};
+use crate::link::payload::{self, PayloadImage, RegisteredImage};
 use offld_system::io::rope::Rope;
 use offld_system::session::SessionOptions;
 use offld_system::shell::Shell;
 use offload_files::image_object::ImageSymbol;
 use offload_formats::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
 use offload_formats::offload_binary;
-use offload_formats::registration::{ImagePlace, Images, SyclImage};
+use offload_formats::registration::{ImagePlace, Images, Modules, SyclImage};
 use std::error::Error;
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -85,6 +85,7 @@ fn payload(kind: OffloadKind, dir: &Path, files: &[&[u8]]) -> Result<Payload, Bo
     Ok(Payload {
         kind,
         generation: Generation::Llvm21,
+        modules: Modules::default(),
         images,
     })
 }
@@ -125,9 +126,14 @@ fn cuda_and_hip_take_one_file() -> Outcome {
 #[test]
 fn registration_code_does_not_depend_on_the_images() -> Outcome {
     let dir = tempfile::tempdir()?;
-    let described = |payload: &Payload| {
-        let kinds = OffloadKinds::default().with(payload.kind);
-        vec![(kinds, payload.generation); payload.images.len()]
+    let none = Modules::default();
+    let groups_of = |payload: &Payload| {
+        let image = RegisteredImage {
+            kinds: OffloadKinds::default().with(payload.kind),
+            generation: payload.generation,
+            modules: &none,
+        };
+        payload::groups(std::iter::repeat_n(image, payload.images.len()))
     };
     for kind in [OffloadKind::OpenMp, OffloadKind::Cuda, OffloadKind::Hip] {
         let mut plans = Vec::new();
@@ -150,7 +156,7 @@ fn registration_code_does_not_depend_on_the_images() -> Outcome {
                     size: 0
                 }
             );
-            let groups = payload::groups(&described(&payload));
+            let groups = groups_of(&payload);
             let before = in_context("a.out", false, |context| plan::before(&groups[0], context));
             assert_eq!((groups.len(), before.as_ref()), (1, Some(&plan)));
             plans.push(plan);
@@ -160,7 +166,7 @@ fn registration_code_does_not_depend_on_the_images() -> Outcome {
     // A relocatable output and a module that is shown contain the images, and SYCL's registration
     // lists their kernels.
     let one = payload(OffloadKind::OpenMp, dir.path(), &[b"IMAGE"])?;
-    let group = &payload::groups(&described(&one))[0];
+    let group = &groups_of(&one)[0];
     assert_eq!(
         in_context("a.o", true, |context| plan::before(group, context)),
         None

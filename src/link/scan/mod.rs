@@ -3,6 +3,7 @@
 //! separate function reads symbol tables. It is called only if there are images, so that a link
 //! without device code costs little.
 
+mod modules;
 pub(crate) mod object;
 
 use std::borrow::Cow;
@@ -36,6 +37,9 @@ pub(crate) struct DeviceImage<'a> {
     pub kinds: OffloadKinds,
     /// Whether this is an image of LLVM 14, which is a section without a header.
     pub raw_section: bool,
+    /// The modules of the host object that register its kernels and variables themselves; none if it
+    /// has an entry table for that.
+    pub modules: Option<Vec<String>>,
     /// The bytes, borrowed from the input unless they were compressed or had to be read from
     /// bitcode.
     pub bytes: Cow<'a, [u8]>,
@@ -50,6 +54,14 @@ pub(crate) fn scan(inputs: &Inputs) -> Result<Vec<DeviceImage<'_>>> {
         all.append(&mut found?);
     }
     Ok(all)
+}
+
+/// Whether the symbols of archive members decide about device code: a member has device code, or may
+/// define the functions that modules call to register themselves.
+pub(crate) fn needs_members(images: &[DeviceImage<'_>], inputs: &Inputs) -> bool {
+    images
+        .iter()
+        .any(|image| inputs.objects[image.input_object].lazy || image.modules.is_some())
 }
 
 /// Whether an object or archive member contains linked images that it registers, as the output of a
@@ -101,6 +113,7 @@ pub(crate) fn host_code<'a>(
             arch: String::new(),
             kinds: OffloadKinds::default(),
             raw_section: false,
+            modules: None,
             bytes: Cow::Borrowed(object.data()),
         })
     });
@@ -171,6 +184,7 @@ pub(crate) fn packaged<'a>(
             arch,
             kinds,
             raw_section: false,
+            modules: None,
             bytes: image.image,
         }
     });

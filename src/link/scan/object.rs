@@ -10,16 +10,17 @@ use object::read::coff::{CoffFile, CoffHeader, Symbol, SymbolTable};
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 use object::{Endianness, Object, ObjectSection, SymbolIndex, pe};
 
-use super::{Definition, DeviceImage, HostFacts, Machine, Need, SharedSymbols, packaged};
+use super::{Definition, DeviceImage, HostFacts, Machine, Need, SharedSymbols, modules, packaged};
 use crate::link::inputs::InputObject;
 use offload_formats::coff::drectve::{self, Directives};
 use offload_formats::elf::raw::Class;
 use offload_formats::elf::{SHT_LLVM_OFFLOADING, property};
-use offload_formats::magic;
-use offload_formats::model::{Generation, OffloadKind, OffloadKinds, Origin};
+use offload_formats::magic::{self, BUNDLE};
+use offload_formats::model::{Generation, OffloadKind, OffloadKinds, Origin, printable_name};
 use offload_formats::offload_entries::{entry_size, generation_of_entry, generation_of_size};
 use offload_formats::offload_sections::{
-    self, ENTRIES, LONGEST_NAME, NAME, RELOCATABLE, entry_table, is_start_of_entries,
+    self, CUDA_PRELINKED, ENTRIES, LONGEST_NAME, NAME, RELOCATABLE, entry_table,
+    is_start_of_entries,
 };
 
 /// Calls a function for the class of the ELF file `data`.
@@ -46,6 +47,7 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(
     let (endian, sections) =
         open::<Elf>(data).with_context(|| input_object.origin().to_string())?;
     let mut found = Vec::new();
+    let (mut has_cuda, mut units) = (false, Vec::new());
     let mut shares = Shares::of(data);
     let names = section_names::<Elf>(endian, &sections, data);
     for section in sections
@@ -55,6 +57,14 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(
         let kind = section.sh_type(endian);
         let name = sections.section_name(endian, section).unwrap_or_default();
         let name = std::str::from_utf8(name).unwrap_or_default();
+        if name == CUDA_PRELINKED {
+            has_cuda = true;
+            continue;
+        }
+        if let Some(id) = name.as_bytes().strip_prefix(BUNDLE) {
+            units.push((id, section));
+            continue;
+        }
         if name == RELOCATABLE || (kind == elf::SHT_PROGBITS && !offload_sections::is_longer(name))
         {
             continue;
@@ -79,6 +89,19 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(
             // embedded a linked image.
             found.append(&mut packaged(index, &origin, contents)?);
         }
+    }
+    if has_cuda {
+        found.append(&mut modules::cuda(index, input_object)?);
+    }
+    for (id, section) in units {
+        let origin = input_object
+            .origin()
+            .in_section(&printable_name(&[BUNDLE, id].concat()));
+        let contents = section
+            .data(endian, data)
+            .map_err(|error| anyhow!("{origin}: {error}"))?;
+        shares.take(contents).with_context(|| origin.to_string())?;
+        found.extend(modules::hip(index, input_object, origin, id, contents)?);
     }
     Ok(found)
 }
@@ -107,7 +130,10 @@ fn may_be_device_code<Elf: FileHeader<Endian = Endianness>>(
     let begins = || {
         names
             .get(section.sh_name(endian) as usize..)
-            .is_some_and(|name| name.starts_with(NAME.as_bytes()))
+            .is_some_and(|name| {
+                let starts = [NAME.as_bytes(), CUDA_PRELINKED.as_bytes(), BUNDLE];
+                starts.iter().any(|start| name.starts_with(start))
+            })
     };
     match section.sh_type(endian) {
         SHT_LLVM_OFFLOADING => true,
@@ -181,6 +207,7 @@ pub(super) fn llvm14_image<'a>(
         arch: arch.to_owned(),
         kinds: OffloadKinds::default().with(OffloadKind::OpenMp),
         raw_section: true,
+        modules: None,
         bytes: Cow::Borrowed(bytes),
     })
 }

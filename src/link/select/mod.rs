@@ -3,6 +3,7 @@
 //! `scan`. The device stage decides how to link.
 
 mod line_order;
+mod modules;
 mod resolve;
 mod targets;
 
@@ -14,6 +15,7 @@ use anyhow::{Result, bail};
 use crate::link::scan::{self, DeviceImage, HostFacts};
 use offload_formats::model::{Generation, OffloadKind, OffloadKinds};
 use offload_formats::offload_sections::entry_section;
+use offload_formats::registration::Modules;
 use offload_formats::target::Target;
 use targets::{Coverage, Servers, better_images};
 
@@ -29,6 +31,8 @@ pub(crate) struct DeviceJob<'a> {
     pub generation: Generation,
     /// The runtimes that the image is registered with.
     pub kinds: OffloadKinds,
+    /// The modules among the inputs that register themselves.
+    pub modules: Modules,
     /// The inputs, in the order in which the host linker reads their objects.
     pub inputs: Vec<&'a DeviceImage<'a>>,
     /// The names of kernels and variables that host code registers with the image. They are filled
@@ -54,6 +58,9 @@ pub(crate) struct SelectOptions {
     pub reading: Reading,
     /// The files of the command line, in reading order.
     pub loads: Vec<Load>,
+    /// Whether the output is relocatable. Modules that register themselves are linked later then, when
+    /// all of them are known.
+    pub relocatable: bool,
     /// Symbols redirected with `--wrap`.
     pub wrapped: Vec<String>,
     /// Alternate names (`/alternatename:`, `PROVIDE`): a symbol, and the one that replaces it if it
@@ -104,8 +111,34 @@ pub(crate) fn select<'a>(
     origins: &[String],
     options: &SelectOptions,
 ) -> Result<Selection<'a>> {
-    let line_order::Taken { order, pulled } = resolve::host_link(facts, lazy, origins, options);
-    let candidates = Candidates::new(found, facts, lazy, &pulled, options)?;
+    let mut options = Cow::Borrowed(options);
+    loop {
+        let (selection, taken) = select_once(found, host_code, facts, lazy, origins, &options)?;
+        // The registration code refers to the modules that it registers, so the host link extracts
+        // them. They may need more modules.
+        let mut more = modules::only_for_devices(&selection.jobs, lazy, &taken);
+        more.retain(|symbol| !options.roots.contains(symbol));
+        if more.is_empty() {
+            modules::check(&selection.jobs, found, facts, &taken, &options)?;
+            return Ok(selection);
+        }
+        options.to_mut().roots.extend(more);
+    }
+}
+
+/// Selects the device links. Returns them with the objects of the host link.
+fn select_once<'a>(
+    found: &'a [DeviceImage<'a>],
+    host_code: &'a [DeviceImage<'a>],
+    facts: &[HostFacts<'_>],
+    lazy: &[bool],
+    origins: &[String],
+    options: &SelectOptions,
+) -> Result<(Selection<'a>, line_order::Taken)> {
+    let taken = resolve::host_link(facts, lazy, origins, options);
+    let line_order::Taken { order, pulled } = &taken;
+    let linked_elsewhere = modules::linked_elsewhere(found, facts, &taken, options);
+    let candidates = Candidates::new(found, facts, lazy, pulled, &linked_elsewhere, options)?;
     let mut groups = candidates.groups();
     let mut warnings = targets::drop_served(&mut groups, &candidates, options);
 
@@ -139,6 +172,7 @@ pub(crate) fn select<'a>(
             target,
             generation,
             kinds,
+            modules: modules::of(&inputs),
             inputs,
             registered: BTreeSet::new(),
         });
@@ -168,11 +202,12 @@ pub(crate) fn select<'a>(
         &is_pulled,
     ));
     warnings.extend(targets::never_taken(&jobs));
-    Ok(Selection {
+    let selection = Selection {
         jobs,
         why,
         warnings,
-    })
+    };
+    Ok((selection, taken))
 }
 
 /// The device links: for each target and generation, the indices of the images to link.
@@ -192,12 +227,14 @@ struct Candidates<'a> {
 }
 
 impl<'a> Candidates<'a> {
-    /// `pulled`: by object, the reason why the host link extracts it.
+    /// `pulled`: by object, the reason why the host link extracts it. `linked_elsewhere`: by image,
+    /// whether another device link has its code.
     fn new(
         found: &'a [DeviceImage<'a>],
         facts: &[HostFacts<'_>],
         lazy: &[bool],
         pulled: &[Option<String>],
+        linked_elsewhere: &[bool],
         options: &SelectOptions,
     ) -> Result<Self> {
         let targets: Vec<Target> = found
@@ -209,7 +246,14 @@ impl<'a> Candidates<'a> {
         let memberships: Vec<Membership> = found
             .iter()
             .zip(&targets)
-            .map(|(image, target)| membership(image, target, lazy, pulled, options))
+            .zip(linked_elsewhere)
+            .map(|((image, target), elsewhere)| {
+                if *elsewhere {
+                    Membership::Elsewhere
+                } else {
+                    membership(image, target, lazy, pulled, options)
+                }
+            })
             .collect();
         let coverage = Coverage::of(
             found
@@ -219,7 +263,7 @@ impl<'a> Candidates<'a> {
                 .map(|(image, _)| image),
         );
         let active: Vec<usize> = (0..found.len())
-            .filter(|&at| memberships[at] != Membership::Waiting)
+            .filter(|&at| !matches!(memberships[at], Membership::Waiting | Membership::Elsewhere))
             .collect();
         let host = (0..facts.len())
             .filter(|&input_object| !lazy[input_object] || pulled[input_object].is_some())
@@ -261,7 +305,11 @@ impl<'a> Candidates<'a> {
             better.any(|&other| self.targets[other].serves(target))
         };
         let mut images = self.servers.images_for(target);
-        images.retain(|&at| self.generations.of(at).contains(&generation) && !is_replaced(at));
+        images.retain(|&at| {
+            self.memberships[at] != Membership::Elsewhere
+                && self.generations.of(at).contains(&generation)
+                && !is_replaced(at)
+        });
         images
     }
 
@@ -270,7 +318,7 @@ impl<'a> Candidates<'a> {
     fn kinds_from(&self, at: usize, target: &Target) -> Option<OffloadKinds> {
         let image = &self.found[at];
         match self.memberships[at] {
-            Membership::Waiting => None,
+            Membership::Waiting | Membership::Elsewhere => None,
             Membership::Regular | Membership::Named => Some(image.kinds),
             Membership::Pulled => self.coverage.kinds(image, target),
         }
@@ -313,6 +361,8 @@ enum Membership {
     /// It is in an archive member that the host link does not extract. It is linked if other device
     /// code needs it.
     Waiting,
+    /// It is never linked: another device link has linked it, or will.
+    Elsewhere,
 }
 
 fn membership(
@@ -430,6 +480,7 @@ fn generations_of(
     let mut each: Vec<Vec<Generation>> = found.iter().map(own).collect();
     let mut all: Vec<Generation> = active
         .iter()
+        .filter(|&&at| found[at].modules.is_none())
         .flat_map(|&at| each[at].iter().copied())
         .collect();
     all.sort();
@@ -450,6 +501,13 @@ fn generations_of(
     }
     if all.is_empty() {
         all.push(Generation::Llvm21);
+    }
+    // Modules register themselves, with the same image as the newest entry table of their runtime.
+    let newest = modules::generation(found, &each, active);
+    for (image, own) in found.iter().zip(&mut each) {
+        if image.modules.is_some() {
+            *own = vec![newest];
+        }
     }
     Ok(Generations { each, all })
 }

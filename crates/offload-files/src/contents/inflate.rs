@@ -28,8 +28,6 @@ use offload_formats::offload_binary::{Head, PackedPart};
 /// compressed size if that is more.
 const LARGEST_LZ4: u64 = 64 << 20;
 const LARGEST_LZ4_GROWTH: u64 = 10;
-/// The most bytes that one byte of LZ4 data can expand to.
-const LZ4_GROWTH: u64 = 255;
 
 /// Decompresses a compressed bundle with this header. A size or hash that differs from the header's
 /// is an error.
@@ -73,7 +71,7 @@ pub(super) fn fits(packed: u64, method: fatbin::Method, size: u64) -> bool {
 
 /// Whether the data cannot hold `size` bytes.
 pub(super) fn is_lie(packed: u64, method: fatbin::Method, size: u64) -> bool {
-    method == fatbin::Method::Lz4 && size > packed.saturating_mul(LZ4_GROWTH)
+    method == fatbin::Method::Lz4 && fatbin::is_too_much_for_lz4(packed, size)
 }
 
 /// Decompresses the code of a fatbinary's entry for which [`fits`] holds.
@@ -85,16 +83,7 @@ pub(crate) fn fatbinary_entry(
     if method == fatbin::Method::Zstd {
         return FileSlice::made(|out| stream(packed, Method::Zstd, size, out));
     }
-    if is_lie(packed.size(), method, size) {
-        return Err(fault(
-            "uncompressed size is more than the compressed data can hold",
-        ));
-    }
-    let plain = lz4_flex::block::decompress(packed.bytes(), usize::try_from(size)?)
-        .map_err(|_| fault("cannot decompress"))?;
-    if plain.len() as u64 != size {
-        return Err(fault("uncompressed size does not match the data"));
-    }
+    let plain = fatbin::unpack_lz4(packed.bytes(), size)?;
     FileSlice::made(|out| Ok(out.write_all(&plain)?))
 }
 

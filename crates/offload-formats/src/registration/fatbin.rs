@@ -20,6 +20,12 @@ pub const WRAPPER_TYPE: Struct = (
 );
 /// The version in that struct.
 pub const WRAPPER_VERSION: u64 = 1;
+/// The version for an image that is linked from modules. The last pointer then refers to a list of the
+/// modules' fatbinaries, with a null pointer at its end. From these the driver can link code for a GPU
+/// that the image does not support (CUDA's `fatbinary_section.h`).
+pub const PRELINKED_VERSION: u64 = 2;
+/// The section of the IDs of nvcc's modules, as text for NVIDIA's tools: `def ` and the ID.
+pub const MODULE_IDS: &str = "__nv_module_id";
 /// The alignment of that struct.
 pub const WRAPPER_ALIGN: u32 = 8;
 /// The constructor's priority. A function that is registered with `atexit` undoes the registration,
@@ -59,6 +65,37 @@ pub struct Contract {
     pub kind: Option<u16>,
     /// The call that registers each sort of entry.
     pub becomes: Becomes,
+    /// How modules without an entry table reach the runtime.
+    pub modules: ModuleCalls,
+}
+
+/// How modules that register their own kernels and variables get the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModuleCalls {
+    /// nvcc's. The constructor of each module calls a function of the device link, whose name is
+    /// [`nvcc::REGISTER`](crate::nvcc::REGISTER) and the ID, with a callback. After the last of these
+    /// calls, the device link registers the image and calls all callbacks with the handle.
+    Callbacks,
+    /// Those of HIP's old driver. The constructor of each module registers the image if the handle is
+    /// still null. Each module has its own names for the image and for the handle.
+    SharedHandle {
+        /// The name of the image, which the ID follows after a `_`. Modules of old compilers have no
+        /// ID, and use the plain name.
+        image: &'static str,
+        /// The name of the handle, in the same form.
+        handle: &'static str,
+    },
+}
+
+impl ModuleCalls {
+    /// Returns the symbol that is `name` for the module `id`.
+    pub fn symbol(name: &str, id: &str) -> String {
+        if id.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{name}_{id}")
+        }
+    }
 }
 
 /// A field of an entry.
@@ -249,6 +286,9 @@ pub const CUDA_SECTION: ImageSection = ImageSection {
     listed: false,
 };
 
+/// The first word of the struct that is passed to CUDA's runtime.
+pub const CUDA_MAGIC: u32 = 0x4662_43b1;
+
 /// The runtime's function that takes the struct and returns a handle.
 pub const CUDA_REGISTER: &str = "__cudaRegisterFatBinary";
 
@@ -259,7 +299,7 @@ pub fn cuda(generation: Generation, coff: bool) -> Contract {
     Contract {
         image_section: CUDA_SECTION,
         wrapper_section: CUDA_WRAPPERS,
-        magic: 0x4662_43b1,
+        magic: CUDA_MAGIC,
         handle: ".cuda.binary_handle",
         register: ".cuda.fatbin_reg",
         unregister: ".cuda.fatbin_unreg",
@@ -285,6 +325,7 @@ pub fn cuda(generation: Generation, coff: bool) -> Contract {
             surface: None,
             texture: None,
         },
+        modules: ModuleCalls::Callbacks,
     }
 }
 
@@ -299,6 +340,12 @@ pub const HIP_SECTION: ImageSection = ImageSection {
 
 /// The runtime's function that takes the struct and returns a handle.
 pub const HIP_REGISTER: &str = "__hipRegisterFatBinary";
+
+/// The names of the image and of the runtime's handle in objects of HIP's old driver. A `_` and the ID
+/// of the translation unit follow.
+pub const HIP_IMAGE: &str = "__hip_fatbin";
+/// See [`HIP_IMAGE`].
+pub const HIP_HANDLE: &str = "__hip_gpubin_handle";
 
 /// Returns the registration of HIP code in `generation`. `coff` selects a host with COFF instead of
 /// ELF objects.
@@ -333,6 +380,10 @@ pub fn hip(generation: Generation, coff: bool) -> Contract {
             managed: has_wide_entries.then_some(register_managed("__hipRegisterManagedVar")),
             surface: Some(register_surface("__hipRegisterSurface")),
             texture: Some(register_texture("__hipRegisterTexture")),
+        },
+        modules: ModuleCalls::SharedHandle {
+            image: HIP_IMAGE,
+            handle: HIP_HANDLE,
         },
     }
 }

@@ -37,6 +37,27 @@ pub struct Plan {
     /// (`elf::property`). It is that of the program's objects with device code, because a
     /// program has only the protection that all of its objects have.
     pub protection: u32,
+    /// The modules that register their own kernels and variables with the image. Only CUDA and HIP
+    /// have them.
+    pub modules: Modules,
+}
+
+/// Modules whose device code is part of an image, and that register their own kernels and variables
+/// instead of listing them in an entry table: nvcc's relocatable code (`nvcc`), and the translation
+/// units of HIP's old driver.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Modules {
+    /// The IDs of the modules, in the order of the device link.
+    pub ids: Vec<String>,
+    /// Whether the image has only code of these modules, so that no entry table is registered.
+    pub alone: bool,
+}
+
+impl Modules {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
 }
 
 /// The images of a plan, in the runtime's order.

@@ -1,0 +1,272 @@
+//! The relocatable device code of nvcc (`-rdc=true`, `-dc`) in host objects. Each module, which is
+//! usually one source file, has a fatbinary with relocatable code, and a constructor that calls
+//! `__cudaRegisterLinkedBinary<id>`. A device link defines that function for each of its modules.
+//!
+//! NVIDIA documents none of this. The facts come from objects of nvcc 11 to 13, and from
+//! `crt/link.stub`, which `nvcc -dlink` compiles.
+//!
+//! ```text
+//! __nv_relfatbin                        a fatbinary for each module
+//! .nvFatBinSegment, __fatbinwrap<id>    u32 magic, u32 version 1, pointer to the fatbinary, null
+//! __cudaRegisterLinkedBinary<id>        undefined until the device link
+//! ```
+
+use std::collections::{HashMap, HashSet};
+
+use object::read::elf::{ElfFile64, FileHeader};
+use object::{
+    Endianness, Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex, elf,
+};
+
+use crate::bytes::{slice, u32_at};
+use crate::error::Malformed;
+use crate::fatbin;
+use crate::offload_sections::{CUDA_PRELINKED, CUDA_WRAPPERS};
+use crate::registration::fatbin::CUDA_MAGIC;
+
+/// The start of the names of the structs that refer to fatbinaries. The ID of the module follows.
+pub const WRAPPER: &str = "__fatbinwrap";
+/// The start of the names of the functions that a device link defines. The ID of the module follows.
+pub const REGISTER: &str = "__cudaRegisterLinkedBinary";
+
+/// The offset of the pointer to the fatbinary in a wrapper, and the size of a wrapper.
+const POINTER_AT: u64 = 8;
+const WRAPPER_SIZE: u64 = 24;
+
+/// A module: relocatable device code that a device link makes part of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Module<'a> {
+    /// The ID, as in the names of the module's symbols: `_31f2b892_4_a_cu_table`.
+    pub id: &'a str,
+    /// The fatbinary with an entry for each architecture.
+    pub fatbin: &'a [u8],
+    /// The offset of the fatbinary in the section [`CUDA_PRELINKED`].
+    pub at: u64,
+}
+
+/// Returns the modules in the 64-bit ELF object `data`, in the order of their code. An object has
+/// several after a relocatable link. Objects for other hosts have none, because nvcc supports none.
+///
+/// # Errors
+/// The object is damaged, a wrapper refers to no fatbinary, or two modules share an ID or their code.
+pub fn modules(data: &[u8]) -> Result<Vec<Module<'_>>, Malformed> {
+    let damaged = |_| Malformed::new("a damaged ELF object", 0);
+    let is_object = elf::FileHeader64::<Endianness>::parse(data)
+        .and_then(|header| Ok(header.e_type(header.endian()?) == elf::ET_REL));
+    if !is_object.unwrap_or(false) {
+        return Ok(Vec::new());
+    }
+    let file: ElfFile64<'_> = ElfFile64::parse(data).map_err(damaged)?;
+    let (Some(code), Some(wrappers)) = (
+        file.section_by_name(CUDA_PRELINKED),
+        file.section_by_name(CUDA_WRAPPERS),
+    ) else {
+        return Ok(Vec::new());
+    };
+    let (place, _) = wrappers.file_range().unwrap_or_default();
+    let (code_place, _) = code.file_range().unwrap_or_default();
+    let structs = wrappers.data().map_err(damaged)?;
+    let fatbins = code.data().map_err(damaged)?;
+    let pointers = pointers(&file, &wrappers, code.index());
+    let mut modules = Vec::new();
+    for symbol in file.symbols() {
+        let name = symbol.name_bytes().map_err(damaged)?;
+        let Some(id) = name.strip_prefix(WRAPPER.as_bytes()) else {
+            continue;
+        };
+        if symbol.section_index() != Some(wrappers.index()) || !symbol.is_global() {
+            continue;
+        }
+        let at = place.saturating_add(symbol.address());
+        let fault = |what| Malformed::new(what, at);
+        let wrapper = slice(
+            structs,
+            symbol.address(),
+            WRAPPER_SIZE,
+            "the wrapper of a CUDA module past the end of its section",
+            at,
+        )?;
+        if u32_at(wrapper, 0) != CUDA_MAGIC || u32_at(wrapper, 4) != 1 {
+            return Err(fault("the wrapper of a CUDA module has an unknown version"));
+        }
+        let id =
+            std::str::from_utf8(id).map_err(|_| fault("the ID of a CUDA module is not UTF-8"))?;
+        let start = *pointers
+            .get(&(symbol.address() + POINTER_AT))
+            .ok_or(fault("the wrapper of a CUDA module refers to no fatbinary"))?;
+        let rest = slice(
+            fatbins,
+            start,
+            (fatbins.len() as u64).saturating_sub(start),
+            "the fatbinary of a CUDA module past the end of its section",
+            at,
+        )?;
+        let size = fatbin::size(rest).map_err(|fault| fault.shifted(code_place + start))?;
+        let fatbin = slice(rest, 0, size, "fatbinary size past the end", at)?;
+        modules.push(Module {
+            id,
+            fatbin,
+            at: start,
+        });
+    }
+    modules.sort_by_key(|module| module.at);
+    // Otherwise a small file could contain any number of images.
+    let ends = |module: &Module<'_>| module.at + module.fatbin.len() as u64;
+    if modules
+        .iter()
+        .zip(modules.iter().skip(1))
+        .any(|(one, next)| ends(one) > next.at)
+    {
+        return Err(Malformed::new("two CUDA modules share their code", place));
+    }
+    let mut ids = HashSet::new();
+    if modules.iter().any(|module| !ids.insert(module.id)) {
+        return Err(Malformed::new("two CUDA modules have the same ID", place));
+    }
+    Ok(modules)
+}
+
+/// Returns, for each pointer in `wrappers` to the section `code`, the offset in that section.
+fn pointers<'a>(
+    file: &ElfFile64<'a>,
+    wrappers: &impl ObjectSection<'a>,
+    code: SectionIndex,
+) -> HashMap<u64, u64> {
+    let target = |(at, relocation): (u64, object::Relocation)| {
+        let RelocationTarget::Symbol(index) = relocation.target() else {
+            return None;
+        };
+        let symbol = file.symbol_by_index(index).ok()?;
+        let start = symbol.address().checked_add_signed(relocation.addend())?;
+        (symbol.section_index() == Some(code)).then_some((at, start))
+    };
+    wrappers.relocations().filter_map(target).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use object::write::{Object, Relocation, Symbol, SymbolSection};
+    use object::{
+        Architecture, BinaryFormat, RelocationEncoding, RelocationFlags, RelocationKind,
+        SectionKind, SymbolFlags, SymbolKind, SymbolScope,
+    };
+
+    use super::*;
+
+    /// A fatbinary without entries.
+    fn empty() -> Vec<u8> {
+        [
+            &fatbin::MAGIC[..],
+            &1u16.to_le_bytes(),
+            &16u16.to_le_bytes(),
+            &[0; 8],
+        ]
+        .concat()
+    }
+
+    /// An object with modules of these IDs, whose pointers have these addends.
+    fn object(modules: &[(&str, i64)], version: u32) -> Vec<u8> {
+        let mut object = Object::new(
+            BinaryFormat::Elf,
+            Architecture::X86_64,
+            Endianness::Little.into(),
+        );
+        let code = object.add_section(
+            Vec::new(),
+            CUDA_PRELINKED.as_bytes().to_vec(),
+            SectionKind::Data,
+        );
+        let wrappers = object.add_section(
+            Vec::new(),
+            CUDA_WRAPPERS.as_bytes().to_vec(),
+            SectionKind::Data,
+        );
+        let code_symbol = object.section_symbol(code);
+        for (id, addend) in modules {
+            object.append_section_data(code, &empty(), 8);
+            let wrapper = [
+                &CUDA_MAGIC.to_le_bytes()[..],
+                &version.to_le_bytes(),
+                &[0; 16],
+            ]
+            .concat();
+            let at = object.append_section_data(wrappers, &wrapper, 8);
+            object.add_symbol(Symbol {
+                name: format!("{WRAPPER}{id}").into_bytes(),
+                value: at,
+                size: WRAPPER_SIZE,
+                kind: SymbolKind::Data,
+                scope: SymbolScope::Linkage,
+                weak: false,
+                section: SymbolSection::Section(wrappers),
+                flags: SymbolFlags::None,
+            });
+            let relocation = Relocation {
+                offset: at + POINTER_AT,
+                symbol: code_symbol,
+                addend: *addend,
+                flags: RelocationFlags::Generic {
+                    kind: RelocationKind::Absolute,
+                    encoding: RelocationEncoding::Generic,
+                    size: 64,
+                },
+            };
+            object.add_relocation(wrappers, relocation).unwrap();
+        }
+        object.write().unwrap()
+    }
+
+    fn fault(object: &[u8]) -> &'static str {
+        modules(object).unwrap_err().what
+    }
+
+    #[test]
+    fn modules_are_found_by_their_wrappers() {
+        let data = object(&[("_b", 16), ("_a", 0)], 1);
+        let found = modules(&data).unwrap();
+        let found: Vec<_> = found
+            .iter()
+            .map(|own| (own.id, own.at, own.fatbin))
+            .collect();
+        assert_eq!(found, [("_a", 0, &empty()[..]), ("_b", 16, &empty()[..])]);
+        assert_eq!(modules(&object(&[], 1)).unwrap(), []);
+        assert_eq!(modules(b"\x7fELF").unwrap(), []);
+    }
+
+    #[test]
+    fn damaged_modules_are_refused() {
+        for (modules, version, expected) in [
+            (
+                &[("_a", 0)][..],
+                2,
+                "the wrapper of a CUDA module has an unknown version",
+            ),
+            (
+                &[("_a", 17)],
+                1,
+                "the fatbinary of a CUDA module past the end of its section",
+            ),
+            (&[("_a", 8)], 1, "not a fatbinary"),
+            (
+                &[("_a", 0), ("_a", 16)],
+                1,
+                "two CUDA modules have the same ID",
+            ),
+            (
+                &[("_a", 0), ("_b", 0)],
+                1,
+                "two CUDA modules share their code",
+            ),
+        ] {
+            assert_eq!(fault(&object(modules, version)), expected);
+        }
+    }
+
+    #[test]
+    fn any_prefix_of_an_object_is_read_without_a_panic() {
+        let whole = object(&[("_a", 0), ("_b", 16)], 1);
+        for len in 0..whole.len() {
+            let _ = modules(&whole[..len]);
+        }
+    }
+}

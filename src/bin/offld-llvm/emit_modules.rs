@@ -1,0 +1,294 @@
+//! Code for modules that register their own kernels and variables with the image: nvcc's, which give
+//! the device link a callback, and those of HIP's old driver, which share the runtime's handle.
+//!
+//! For nvcc's modules, the code does what CUDA's `crt/link.stub` does. `nvcc -dlink` compiles that
+//! file.
+
+use super::emit_fatbin::{Fatbin, Runtime};
+use anyhow::{Context as _, Result};
+use inkwell::builder::Builder;
+use inkwell::llvm_sys::core::LLVMAddAlias2;
+use inkwell::module::Linkage;
+use inkwell::types::{ArrayType, AsTypeRef};
+use inkwell::values::{AsValueRef, FunctionValue, IntValue, PointerValue};
+use inkwell::{GlobalVisibility, IntPredicate};
+use offload_formats::nvcc;
+use offload_formats::registration::fatbin::{self, ModuleCalls};
+use offload_formats::registration::{FUNCTION_SECTION, ImagePlace, Modules};
+use std::ffi::CString;
+
+impl<'ctx> Fatbin<'ctx, '_> {
+    /// Emits the functions that the constructors of nvcc's `modules` call. The last call registers
+    /// `file`, then each module by its callback, then the entry table if there is one.
+    pub(super) fn with_callbacks(&self, file: &ImagePlace, modules: &Modules) -> Result<()> {
+        let emitter = self.emitter;
+        let bounds = (!modules.alone).then(|| emitter.bounds(&self.how.bounds, self.how.entry));
+        let count = u32::try_from(modules.ids.len())?;
+        let list = |name: &str, length: u32| {
+            let kind = emitter.pointer().array_type(length);
+            let list = emitter.module.add_global(kind, None, name);
+            list.set_linkage(Linkage::Internal);
+            list.set_initializer(&kind.const_zero());
+            List {
+                kind,
+                at: list.as_pointer_value(),
+            }
+        };
+        // A null pointer ends the list of fatbinaries.
+        let lists = Lists {
+            fatbinaries: list(".cuda.prelinked", count + 1),
+            callbacks: list(".cuda.callbacks", count),
+            count,
+        };
+        let wrapper = self.wrapper(file, fatbin::PRELINKED_VERSION, Some(lists.fatbinaries.at));
+        let runtime = self.declare_runtime();
+        let handle = self.handle();
+        let (unregister, undo) = emitter.function(self.how.unregister, &[]);
+        let value = undo.build_load(emitter.pointer(), handle, "")?;
+        undo.build_call(runtime.unregister, &[value.into()], "")?;
+        undo.build_return(None)?;
+        let globals = bounds.map(|bounds| self.globals(bounds)).transpose()?;
+        let complete = self.complete(
+            &lists,
+            &runtime,
+            [wrapper, handle],
+            [Some(unregister), globals],
+        )?;
+        let add = self.add(&lists, complete)?;
+        for id in &modules.ids {
+            self.module_function(id, add)?;
+        }
+        Ok(())
+    }
+
+    /// Emits the function that runs after the call of the last module. `places`: the structure for the
+    /// runtime, and the variable for its handle. `functions`: the destructor, and the function for the
+    /// entry table.
+    fn complete(
+        &self,
+        lists: &Lists<'ctx>,
+        runtime: &Runtime<'ctx>,
+        [wrapper, handle_variable]: [PointerValue<'ctx>; 2],
+        [unregister, globals]: [Option<FunctionValue<'ctx>>; 2],
+    ) -> Result<FunctionValue<'ctx>> {
+        let emitter = self.emitter;
+        let (int, pointer) = (emitter.context.i32_type(), emitter.pointer());
+        let (function, builder) = emitter.function(self.how.register, &[]);
+        let block = |name| emitter.context.append_basic_block(function, name);
+        let (body, end) = (block("while.body"), block("while.end"));
+        let entry = builder.get_insert_block().context("no block")?;
+        let handle = runtime.register(&builder, wrapper)?;
+        builder.build_store(handle_variable, handle)?;
+        emitter.call_at_exit(
+            &builder,
+            runtime.at_exit,
+            unregister.context("no destructor")?,
+        )?;
+        builder.build_unconditional_branch(body)?;
+
+        builder.position_at_end(body);
+        let index = builder.build_phi(int, "index")?;
+        let current = index.as_basic_value().into_int_value();
+        let slot = lists.callbacks.slot(&builder, current)?;
+        let callback = builder.build_load(pointer, slot, "")?.into_pointer_value();
+        let kind = emitter
+            .context
+            .void_type()
+            .fn_type(&[pointer.into()], false);
+        builder.build_indirect_call(kind, callback, &[handle.into()], "")?;
+        let next = builder.build_int_add(current, int.const_int(1, false), "")?;
+        index.add_incoming(&[(&int.const_zero(), entry), (&next, body)]);
+        let all = int.const_int(lists.count.into(), false);
+        let is_last = builder.build_int_compare(IntPredicate::EQ, next, all, "")?;
+        builder.build_conditional_branch(is_last, end, body)?;
+
+        builder.position_at_end(end);
+        if let Some(globals) = globals {
+            builder.build_call(globals, &[handle.into()], "")?;
+        }
+        if let Some(end) = runtime.end {
+            builder.build_call(end, &[handle.into()], "")?;
+        }
+        builder.build_return(None)?;
+        Ok(function)
+    }
+
+    /// Emits the function that records the fatbinary and the callback of a module, its parameters. The
+    /// last module makes it call `complete`. Calls after that have no effect.
+    fn add(
+        &self,
+        lists: &Lists<'ctx>,
+        complete: FunctionValue<'ctx>,
+    ) -> Result<FunctionValue<'ctx>> {
+        let emitter = self.emitter;
+        let (int, pointer) = (emitter.context.i32_type(), emitter.pointer());
+        let count = emitter.module.add_global(int, None, ".cuda.modules");
+        count.set_linkage(Linkage::Internal);
+        count.set_initializer(&int.const_zero());
+        let count = count.as_pointer_value();
+        let (function, builder) =
+            emitter.function(".cuda.module_reg", &[pointer.into(), pointer.into()]);
+        let block = |name| emitter.context.append_basic_block(function, name);
+        let (free, full, end) = (block("if.free"), block("if.full"), block("if.end"));
+        let all = int.const_int(lists.count.into(), false);
+        let index = builder.build_load(int, count, "index")?.into_int_value();
+        let is_free = builder.build_int_compare(IntPredicate::ULT, index, all, "")?;
+        builder.build_conditional_branch(is_free, free, end)?;
+
+        builder.position_at_end(free);
+        for (at, list) in [(0, lists.fatbinaries), (1, lists.callbacks)] {
+            let value = function.get_nth_param(at).context("no parameter")?;
+            let slot = list.slot(&builder, index)?;
+            builder.build_store(slot, value)?;
+        }
+        let next = builder.build_int_add(index, int.const_int(1, false), "")?;
+        builder.build_store(count, next)?;
+        let is_full = builder.build_int_compare(IntPredicate::EQ, next, all, "")?;
+        builder.build_conditional_branch(is_full, full, end)?;
+
+        builder.position_at_end(full);
+        builder.build_call(complete, &[], "")?;
+        builder.build_unconditional_branch(end)?;
+        builder.position_at_end(end);
+        builder.build_return(None)?;
+        Ok(function)
+    }
+
+    /// Emits the function that the constructor of the module `id` calls. Its parameters are the
+    /// callback, two pointers that nothing uses, and a function that gets the module's ID: `nvcc` keeps
+    /// the ID in the program in this way.
+    fn module_function(&self, id: &str, add: FunctionValue<'ctx>) -> Result<()> {
+        let emitter = self.emitter;
+        let pointer = emitter.pointer();
+        let text = emitter
+            .context
+            .const_string(format!("def {id}").as_bytes(), true);
+        let name = emitter.constant(
+            &format!(".cuda.module_id{id}"),
+            text.get_type(),
+            Linkage::Internal,
+        );
+        name.set_initializer(&text);
+        name.set_section(Some(fatbin::MODULE_IDS));
+        name.set_alignment(1);
+        let place =
+            emitter
+                .module
+                .add_global(pointer, None, &format!(".cuda.module_id_pointer{id}"));
+        place.set_linkage(Linkage::Internal);
+        place.set_initializer(&name.as_pointer_value());
+        let wrapper = emitter.constant(
+            &format!("{}{id}", nvcc::WRAPPER),
+            emitter.struct_type(fatbin::WRAPPER_TYPE),
+            Linkage::External,
+        );
+
+        let (function, builder) =
+            emitter.function(&format!("{}{id}", nvcc::REGISTER), &[pointer.into(); 4]);
+        function.set_linkage(Linkage::External);
+        function
+            .as_global_value()
+            .set_visibility(GlobalVisibility::Hidden);
+        function
+            .as_global_value()
+            .set_section(Some(FUNCTION_SECTION));
+        let parameter = |at| function.get_nth_param(at).context("no parameter");
+        let keeps = emitter
+            .context
+            .void_type()
+            .fn_type(&[pointer.into()], false);
+        builder.build_indirect_call(
+            keeps,
+            parameter(3)?.into_pointer_value(),
+            &[place.as_pointer_value().into()],
+            "",
+        )?;
+        let data = self.field(&builder, wrapper.as_pointer_value(), 2)?;
+        let fatbinary = builder.build_load(pointer, data, "")?;
+        builder.build_call(add, &[fatbinary.into(), parameter(0)?.into()], "")?;
+        builder.build_return(None)?;
+        Ok(())
+    }
+
+    /// Returns the address of a field of the structure for the runtime.
+    fn field(
+        &self,
+        builder: &Builder<'ctx>,
+        wrapper: PointerValue<'ctx>,
+        index: u32,
+    ) -> Result<PointerValue<'ctx>> {
+        let kind = self.emitter.struct_type(fatbin::WRAPPER_TYPE);
+        Ok(builder.build_struct_gep(kind, wrapper, index, "")?)
+    }
+
+    /// Emits the handle that the constructors of `modules` share, under the name that each of them has
+    /// for it: `handle` and the module's ID. The modules register the image themselves. If there is an
+    /// entry table, emits its registration of `file`.
+    pub(super) fn with_shared_handle(
+        &self,
+        file: &ImagePlace,
+        modules: &Modules,
+        handle: &str,
+    ) -> Result<()> {
+        let emitter = self.emitter;
+        let bounds = (!modules.alone).then(|| emitter.bounds(&self.how.bounds, self.how.entry));
+        let shared = self.handle();
+        for id in &modules.ids {
+            self.alias(&ModuleCalls::symbol(handle, id), shared)?;
+        }
+        match bounds {
+            None => Ok(()),
+            Some(bounds) => {
+                let wrapper = self.wrapper(file, fatbin::WRAPPER_VERSION, None);
+                self.functions(wrapper, bounds, Some(shared))
+            }
+        }
+    }
+
+    /// Emits another name for the pointer variable `of`.
+    fn alias(&self, name: &str, of: PointerValue<'ctx>) -> Result<()> {
+        let name = CString::new(name)?;
+        #[expect(
+            unsafe_code,
+            reason = "inkwell has no aliases; module, type and variable are alive, and LLVM copies the name"
+        )]
+        let alias = unsafe {
+            inkwell::values::GlobalValue::new(LLVMAddAlias2(
+                self.emitter.module.as_mut_ptr(),
+                self.emitter.pointer().as_type_ref(),
+                0,
+                of.as_value_ref(),
+                name.as_ptr(),
+            ))
+        };
+        alias.set_visibility(GlobalVisibility::Hidden);
+        Ok(())
+    }
+}
+
+/// A variable that is a list of pointers.
+#[derive(Clone, Copy)]
+struct List<'ctx> {
+    kind: ArrayType<'ctx>,
+    at: PointerValue<'ctx>,
+}
+
+impl<'ctx> List<'ctx> {
+    /// Returns the address of the pointer at `index`.
+    fn slot(&self, builder: &Builder<'ctx>, index: IntValue<'ctx>) -> Result<PointerValue<'ctx>> {
+        let zero = index.get_type().const_zero();
+        #[expect(
+            unsafe_code,
+            reason = "the code compares the index with the length of the list first"
+        )]
+        let slot = unsafe { builder.build_in_bounds_gep(self.kind, self.at, &[zero, index], "") };
+        Ok(slot?)
+    }
+}
+
+/// What the modules have passed so far, and the number of modules.
+struct Lists<'ctx> {
+    fatbinaries: List<'ctx>,
+    callbacks: List<'ctx>,
+    count: u32,
+}

@@ -1,0 +1,19 @@
+/* A kernel of nvcc with code and data of clang_kernels.cpp. */
+#include "check.h"
+extern __device__ int of_clang(int);
+extern __device__ int clang_counter;
+void launch_by_clang(int *p);
+__global__ void by_nvcc(int *p) {
+  p[threadIdx.x] = of_clang(threadIdx.x);
+  if (threadIdx.x == 0)
+    ++clang_counter;
+}
+void run_other();
+int main() {
+  begin();
+  check("by clang", 32, launch_by_clang, [](int i) { return 2 * i + 4; });
+  check("by nvcc", 32, [](int *p) { by_nvcc<<<1, 32>>>(p); }, [](int i) { return 2 * i + 1; });
+  check("by clang again", 32, launch_by_clang, [](int i) { return 2 * i + 5; });
+  run_other();
+  return finish();
+}

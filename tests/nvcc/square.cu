@@ -1,0 +1,1 @@
+__device__ int square(int x) { return x * x; }

@@ -1,0 +1,317 @@
+//! Builds of nvcc's objects with libraries, relocatable links, other drivers, and the cache.
+
+use std::path::{Path, PathBuf};
+
+use libtest_mimic::{Failed, Trial};
+
+use super::{
+    Inputs, LIBRARY, PLAIN, Program, Toolkit, by_offld, device_linked, endings, registered,
+    same_cubins,
+};
+use crate::support::{
+    Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, made, missing, output, passed, run,
+    test, text,
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    let all: [(&str, fn(&Toolkit, &Work) -> Outcome); 13] = [
+        ("shared_library_links_its_own_modules", shared_library),
+        ("shared_library_of_nvcc_is_left_alone", shared_library_of_nvcc),
+        ("object_of_dlink_is_left_alone", object_of_dlink),
+        ("archive_with_dlink_is_left_alone", archive_with_dlink),
+        ("relocatable_link", relocatable_link),
+        ("plain_relocatable_link", plain_relocatable_link),
+        ("thin_archive_response_file_and_script", other_inputs),
+        ("whole_archive", whole_archive),
+        ("clang_as_the_driver", clang_as_the_driver),
+        ("ld_offld_by_hand", ld_offld_by_hand),
+        ("late_images", late_images),
+        ("code_for_the_own_unit_needs_nothing", whole_units),
+        ("second_link_runs_no_nvlink", cached),
+    ];
+    all.into_iter()
+        .map(|(name, check)| {
+            test(format!("releases::nvcc::{name}"), move || match Toolkit::find() {
+                Some(toolkit) => check(&toolkit, &Work::new()),
+                None => missing("NVIDIA's tools and nvcc (make setup-cuda)"),
+            })
+        })
+        .collect()
+}
+
+/// Links the program of `nvcc -dlink` for comparison.
+fn reference(
+    toolkit: &Toolkit,
+    work: &Work,
+    program: &Program,
+    inputs: &Inputs,
+) -> Result<PathBuf, Failed> {
+    let theirs = work.path().join("theirs");
+    let object = device_linked(toolkit, work, program, &inputs.modules)?;
+    run(work
+        .command("g++")
+        .arg("-o")
+        .arg(&theirs)
+        .arg(object)
+        .args(&inputs.line)
+        .args(endings(toolkit)?))?;
+    Ok(theirs)
+}
+
+/// Compares the registrations and images of two programs.
+fn same(toolkit: &Toolkit, work: &Work, theirs: &Path, ours: &Path) -> Outcome {
+    expect_equal("registration", &registered(work, theirs)?, &registered(work, ours)?)?;
+    same_cubins(toolkit, work, theirs, ours)
+}
+
+fn shared_library(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let inputs = Inputs::of(&LIBRARY, toolkit, work)?;
+    let library = work.path().join("libparts.so");
+    let line = ["-shared", "-Wl,--whole-archive", &inputs.line[1], "-Wl,--no-whole-archive"];
+    by_offld(toolkit, work, "bfd", &line.map(str::to_owned), &library)?;
+    let ours = work.path().join("ours");
+    let line = [&inputs.line[0], "-L.", "-lparts"].map(ToString::to_string);
+    std::fs::rename(&library, work.path().join("libparts.so.tmp"))?;
+    std::fs::remove_file(work.path().join("libparts.a"))?;
+    std::fs::rename(work.path().join("libparts.so.tmp"), &library)?;
+    by_offld(toolkit, work, "bfd", &line, &ours)?;
+    let ledger = registered(work, &ours)?;
+    for line in [
+        "cuda register lib=0 version=2",
+        "prelinked=3",
+        "name=_Z7libraryPi",
+        "name=_Z6unusedPi",
+        "cuda launch lib=0 name=_Z7libraryPi",
+    ] {
+        expect_in(&ledger, line)?;
+    }
+    // The functions for the modules are the library's own.
+    let symbols = run(work.command("nm").args(["-D", "--defined-only", "libparts.so"]))?;
+    expect_not_in(&symbols, "__cudaRegisterLinkedBinary")
+}
+
+/// nvcc links the library. A unit of the program itself is linked by offld.
+fn shared_library_of_nvcc(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let inputs = Inputs::of(&LIBRARY, toolkit, work)?;
+    let mut words: Vec<String> = ["-shared", "-cudart=none", "-o", "libparts.so"].map(str::to_owned).into();
+    words.extend(LIBRARY.archs.iter().map(|arch| format!("-gencode=arch=compute_{arch},code=sm_{arch}")));
+    words.extend(inputs.modules[1..].iter().map(|path| path.display().to_string()));
+    words.extend(endings(toolkit)?);
+    toolkit.nvcc(work, &words)?;
+    let ours = work.path().join("ours");
+    let unused = toolkit.object("unused", LIBRARY.archs, &[])?.display().to_string();
+    let line = [inputs.line[0].clone(), unused, "./libparts.so".to_owned()];
+    by_offld(toolkit, work, "bfd", &line, &ours)?;
+    let ledger = registered(work, &ours)?;
+    expect_in(&ledger, "cuda register lib=1 version=2")?;
+    expect_in(&ledger, "name=_Z6unusedPi")?;
+    expect_in(&ledger, "cuda launch lib=0 name=_Z7libraryPi")
+}
+
+fn object_of_dlink(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let inputs = Inputs::of(&PLAIN, toolkit, work)?;
+    let theirs = reference(toolkit, work, &PLAIN, &inputs)?;
+    let mut line = inputs.line.clone();
+    line.push("dlink.o".to_owned());
+    let ours = work.path().join("ours");
+    by_offld(toolkit, work, "bfd", &line, &ours)?;
+    same(toolkit, work, &theirs, &ours)
+}
+
+fn archive_with_dlink(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let inputs = Inputs::of(&PLAIN, toolkit, work)?;
+    let theirs = reference(toolkit, work, &PLAIN, &inputs)?;
+    run(work.command("ar").args(["rcs", "liball.a", "dlink.o"]).args(&inputs.line))?;
+    let ours = work.path().join("ours");
+    for linker in ["bfd", "lld", "mold"] {
+        by_offld(toolkit, work, linker, &["-Wl,-umain".to_owned(), "liball.a".to_owned()], &ours)?;
+        same(toolkit, work, &theirs, &ours)?;
+    }
+    passed()
+}
+
+/// `-r` by offld leaves the modules to the link of the program.
+fn relocatable_link(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let inputs = Inputs::of(&PLAIN, toolkit, work)?;
+    let theirs = reference(toolkit, work, &PLAIN, &inputs)?;
+    for linker in ["bfd", "lld", "gold"] {
+        let mut command = toolkit.command(work, "g++");
+        command
+            .arg(format!("-B{}", made().as_ld.display()))
+            .env("OFFLD_LINKER", crate::support::host_linker(linker).ok_or("no linker")?)
+            .args(["-r", "-o", "both.o"])
+            .args(&inputs.line);
+        run(&mut command)?;
+        let ours = work.path().join("ours");
+        by_offld(toolkit, work, linker, &["both.o".to_owned()], &ours)?;
+        same(toolkit, work, &theirs, &ours)?;
+    }
+    passed()
+}
+
+fn plain_relocatable_link(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let inputs = Inputs::of(&PLAIN, toolkit, work)?;
+    let theirs = reference(toolkit, work, &PLAIN, &inputs)?;
+    run(work.command("ld").args(["-r", "-o", "both.o"]).args(&inputs.line))?;
+    let ours = work.path().join("ours");
+    by_offld(toolkit, work, "bfd", &["both.o".to_owned()], &ours)?;
+    same(toolkit, work, &theirs, &ours)
+}
+
+fn other_inputs(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let inputs = Inputs::of(&PLAIN, toolkit, work)?;
+    let theirs = reference(toolkit, work, &PLAIN, &inputs)?;
+    let ours = work.path().join("ours");
+    work.file("response", inputs.line.join("\n"));
+    work.file("script", format!("INPUT({})\n", inputs.line.join(" ")));
+    run(work.command("ar").args(["rcsT", "libthin.a", &inputs.line[1]]))?;
+    for line in [
+        vec!["@response".to_owned()],
+        vec!["script".to_owned()],
+        vec![inputs.line[0].clone(), "libthin.a".to_owned()],
+    ] {
+        by_offld(toolkit, work, "bfd", &line, &ours)?;
+        same(toolkit, work, &theirs, &ours)?;
+    }
+    passed()
+}
+
+fn whole_archive(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let inputs = Inputs::of(&LIBRARY, toolkit, work)?;
+    let ours = work.path().join("ours");
+    let line = [&inputs.line[0], "-Wl,--whole-archive", &inputs.line[1], "-Wl,--no-whole-archive"];
+    by_offld(toolkit, work, "bfd", &line.map(ToString::to_string), &ours)?;
+    let ledger = registered(work, &ours)?;
+    for kernel in ["_Z7libraryPi", "_Z6unusedPi"] {
+        expect_in(&ledger, &format!("cuda function lib=0 name={kernel}"))?;
+    }
+    expect_in(&ledger, "prelinked=3")?;
+    expect_not_in(&ledger, "prelinked=4")
+}
+
+fn clang_as_the_driver(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let inputs = Inputs::of(&PLAIN, toolkit, work)?;
+    let theirs = reference(toolkit, work, &PLAIN, &inputs)?;
+    let ours = work.path().join("ours");
+    let clang = llvm("clang++");
+    for option in [
+        format!("--ld-path={}", made().links.join("ld.offld").display()),
+        format!("-B{}", made().as_ld.display()),
+    ] {
+        run(toolkit
+            .command(work, &clang)
+            .arg(option)
+            .arg("-o")
+            .arg(&ours)
+            .args(&inputs.line)
+            .args(endings(toolkit)?))?;
+        same(toolkit, work, &theirs, &ours)?;
+    }
+    passed()
+}
+
+fn ld_offld_by_hand(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let inputs = Inputs::of(&PLAIN, toolkit, work)?;
+    let theirs = reference(toolkit, work, &PLAIN, &inputs)?;
+    let ours = work.path().join("ours");
+    // The line that g++ gives its linker.
+    let shown = output(
+        toolkit
+            .command(work, "g++")
+            .args(["-###", "-o"])
+            .arg(&ours)
+            .args(&inputs.line)
+            .args(endings(toolkit)?),
+    )?;
+    let shown = text(&shown.stderr);
+    let line = shown
+        .lines()
+        .find(|line| line.contains("collect2"))
+        .ok_or("no linker command")?;
+    let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+    let words = words.into_iter().filter(|word| !word.starts_with("-plugin"));
+    let words: Vec<&str> = words.filter(|word| !word.contains("liblto_plugin") && !word.contains("lto-wrapper")).collect();
+    run(toolkit.command(work, made().links.join("ld.offld")).args(words))?;
+    same(toolkit, work, &theirs, &ours)
+}
+
+fn late_images(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let inputs = Inputs::of(&PLAIN, toolkit, work)?;
+    let theirs = reference(toolkit, work, &PLAIN, &inputs)?;
+    let ours = work.path().join("ours");
+    let linked = run(toolkit
+        .command(work, "g++")
+        .arg(format!("-B{}", made().as_ld.display()))
+        .env("OFFLD_LATE_IMAGES", "on")
+        .env("OFFLD_LINKER", llvm("ld.lld"))
+        .arg("-o")
+        .arg(&ours)
+        .args(&inputs.line)
+        .args(endings(toolkit)?))?;
+    expect_equal("output", "", &linked)?;
+    same(toolkit, work, &theirs, &ours)
+}
+
+/// Code of nvcc without `-rdc` registers itself, also next to relocatable code.
+fn whole_units(toolkit: &Toolkit, work: &Work) -> Outcome {
+    work.file(
+        "own.cu",
+        "__global__ void own() {}\nstruct Launch { Launch() { own<<<1, 1>>>(); } } launch;\n",
+    );
+    toolkit.nvcc(
+        work,
+        &["-c", "own.cu", "-Xcompiler=-fPIC"].map(str::to_owned),
+    )?;
+    let inputs = Inputs::of(&PLAIN, toolkit, work)?;
+    let mut line = inputs.line.clone();
+    line.push("own.o".to_owned());
+    let ours = work.path().join("ours");
+    by_offld(toolkit, work, "bfd", &line, &ours)?;
+    let ledger = registered(work, &ours)?;
+    for line in [
+        "cuda register lib=0 version=1",
+        "cuda register lib=1 version=2",
+        "cuda launch lib=0 name=_Z3ownv",
+        "cuda launch lib=1 name=_Z4fillPi",
+    ] {
+        expect_in(&ledger, line)
+            .or_else(|_| expect_in(&ledger, &line.replace("lib=0", "lib=2").replace("lib=1", "lib=0").replace("lib=2", "lib=1")))?;
+    }
+    passed()
+}
+
+fn cached(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let inputs = Inputs::of(&PLAIN, toolkit, work)?;
+    let link = |more: &[&str]| -> Result<String, Failed> {
+        let mut command = toolkit.command(work, "g++");
+        command
+            .arg(format!("-B{}", made().as_ld.display()))
+            .env("OFFLD_CACHE", "on")
+            .env("OFFLD_CACHE_DIR", work.path().join("cache"))
+            .env("OFFLD_CACHE_LOG", work.path().join("log"))
+            .env("OFFLD_VERBOSE", "1")
+            .args(["-o", "ours"])
+            .args(&inputs.line)
+            .args(more)
+            .args(endings(toolkit)?);
+        let linked = output(&mut command)?;
+        Ok(text(&linked.stdout) + &text(&linked.stderr))
+    };
+    let first = link(&[])?;
+    expect_in(&first, "not in the cache")?;
+    expect_not_in(&first, "not cached")?;
+    let one = std::fs::read(work.path().join("ours"))?;
+    work.file("more.c", "int more;\n");
+    run(work.command("cc").args(["-c", "more.c"]))?;
+    let second = link(&["more.o"])?;
+    for arch in PLAIN.archs {
+        expect_in(&second, &format!("sm_{arch}: found in the cache"))?;
+    }
+    expect_not_in(&second, "bin/nvlink -m64")?;
+    link(&[])?;
+    expect_equal(
+        "the same program",
+        "true",
+        &(one == std::fs::read(work.path().join("ours"))?).to_string(),
+    )
+}
