@@ -39,6 +39,11 @@ fetch_nvcc() {
         nvidia-cuda-cccl==13.3.5.0.6 >&2 || shortfall "could not download the PyPI wheels of nvcc $version (see pip's message above)"
 }
 fetch_nvcc
+# For link-time optimization, nvlink loads the library from here. The wheel installs it in lib.
+if [ -f "$compiler/lib/libnvvm.so.4" ] && [ ! -e "$compiler/nvvm/lib64/libnvvm.so" ]; then
+    mkdir -p "$compiler/nvvm/lib64"
+    ln -s ../../lib/libnvvm.so.4 "$compiler/nvvm/lib64/libnvvm.so"
+fi
 
 # clang reads CUDA_VERSION from this header and treats a directory without it as CUDA 7, which lacks sm_80. It needs no other header.
 # Only version 11.8 has sm_90, is known to clang 16 to 22, and has PTX that every later ptxas reads.

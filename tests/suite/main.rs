@@ -68,6 +68,7 @@ mod log;
 mod lto;
 mod malformed;
 mod many;
+mod nvcc;
 mod nvidia;
 mod packager;
 mod programs;
@@ -111,7 +112,7 @@ fn main() -> ExitCode {
         build_systems bundler cache_remote check cluster coff composed doctor drivers edit
         fat_objects faults dry_run schedule size gpu gpu_device inspect hardening hip_builds
         host_bitcode host_outputs launcher lit llvm_program lto malformed log many
-        nvidia kinds late cuda packager python random_links releases reproduce
+        nvcc nvidia kinds late cuda packager python random_links releases reproduce
         terminal units without_llvm wrapper archives device_links ld_offld
         registration setup signals targets usage
     };

@@ -13,12 +13,16 @@
 
 use std::collections::{HashMap, HashSet};
 
-use object::read::elf::{ElfFile64, FileHeader};
+use object::read::elf::{ElfFile64, FileHeader as _};
 use object::{
-    Endianness, Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex, elf,
+    Architecture, BinaryFormat, Endianness, Object, ObjectSection, ObjectSymbol,
+    RelocationEncoding, RelocationFlags, RelocationKind, RelocationTarget, SectionIndex,
+    SectionKind, SymbolFlags, SymbolKind, SymbolScope, elf, write,
 };
 
 use crate::bytes::{slice, u32_at};
+use crate::compose::{Item, join};
+use crate::elf::raw::FileHeader;
 use crate::error::Malformed;
 use crate::fatbin;
 use crate::offload_sections::{CUDA_PRELINKED, CUDA_WRAPPERS};
@@ -124,6 +128,72 @@ pub fn modules(data: &[u8]) -> Result<Vec<Module<'_>>, Malformed> {
         return Err(Malformed::new("two CUDA modules have the same ID", place));
     }
     Ok(modules)
+}
+
+/// The start of the names of the sections that list the kernels and variables that host code uses, by
+/// parts of their names. nvlink removes others from code for link-time optimization.
+const USED_BY_HOST: &str = ".nvHR";
+
+/// Returns a host object with the entry `entry` of the fatbinary of `module` alone, and with what
+/// `data`, the object of the module, says about its use of device code. nvlink takes code for link-time
+/// optimization in this form. The object has no other part of `data`, so that it stays the same when
+/// host code changes. It is always for x86-64.
+///
+/// # Errors
+/// The object or the fatbinary is damaged.
+pub fn lto_object(data: &[u8], module: &Module<'_>, entry: usize) -> Result<Vec<u8>, Malformed> {
+    let damaged = |_| Malformed::new("a damaged ELF object", 0);
+    let file: ElfFile64<'_> = ElfFile64::parse(data).map_err(damaged)?;
+    let parts = fatbin::compose(module.fatbin, &[Item::Old(entry)])?;
+    let code = join(module.fatbin, &parts, &[])?;
+    let mut object = write::Object::new(
+        BinaryFormat::Elf,
+        Architecture::X86_64,
+        object::Endianness::Little,
+    );
+    let kind = SectionKind::ReadOnlyData;
+    for section in file.sections() {
+        let name = section.name_bytes().map_err(damaged)?;
+        if name.starts_with(USED_BY_HOST.as_bytes()) {
+            let copy = object.add_section(Vec::new(), name.to_vec(), kind);
+            object.set_section_data(copy, section.data().map_err(damaged)?.to_vec(), 1);
+        }
+    }
+    let own = object.add_section(Vec::new(), CUDA_PRELINKED.into(), kind);
+    object.set_section_data(own, code, 8);
+    let wrappers = object.add_section(Vec::new(), CUDA_WRAPPERS.into(), SectionKind::Data);
+    let mut wrapper = [CUDA_MAGIC.to_le_bytes(), 1u32.to_le_bytes()].concat();
+    wrapper.resize(WRAPPER_SIZE as usize, 0);
+    object.set_section_data(wrappers, wrapper, 8);
+    object.add_symbol(write::Symbol {
+        name: format!("{WRAPPER}{}", module.id).into_bytes(),
+        value: 0,
+        size: WRAPPER_SIZE,
+        kind: SymbolKind::Data,
+        scope: SymbolScope::Linkage,
+        weak: false,
+        section: write::SymbolSection::Section(wrappers),
+        flags: SymbolFlags::None,
+    });
+    let symbol = object.section_symbol(own);
+    let pointer = write::Relocation {
+        offset: POINTER_AT,
+        symbol,
+        addend: 0,
+        flags: RelocationFlags::Generic {
+            kind: RelocationKind::Absolute,
+            encoding: RelocationEncoding::Generic,
+            size: 64,
+        },
+    };
+    let cannot = |_| Malformed::new("no object can hold the code of a CUDA module", module.at);
+    object.add_relocation(wrappers, pointer).map_err(cannot)?;
+    object.write().map_err(cannot)
+}
+
+/// Whether device code is in a host object that [`lto_object`] made.
+pub fn is_lto_object(data: &[u8]) -> bool {
+    FileHeader::read(data).is_ok_and(|(_, header)| header.machine == elf::EM_X86_64)
 }
 
 /// Returns, for each pointer in `wrappers` to the section `code`, the offset in that section.

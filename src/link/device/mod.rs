@@ -48,7 +48,7 @@ use offload_formats::gpu::Gpu;
 use offload_formats::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
 use offload_formats::registration::Modules;
 use offload_formats::target::Target;
-use offload_formats::{archive, fatbin, offload_binary};
+use offload_formats::{archive, nvcc, offload_binary};
 
 use codegen_threads::Partitions;
 use costs::Costs;
@@ -72,6 +72,8 @@ pub(crate) struct Linked {
     pub kinds: OffloadKinds,
     /// The modules that register themselves with the image.
     pub modules: Modules,
+    /// Whether nvcc compiled code in it for debugging.
+    pub debug: bool,
     /// The format that the linker wrote.
     pub image_kind: ImageKind,
     pub path: PathBuf,
@@ -224,9 +226,8 @@ fn plan<'a>(
     let by_nvlink = nvlink::serves(job, context);
     // nvlink recognises file types by the extension.
     let ending = |bytes: &[u8]| match by_nvlink {
-        true if fatbin::is_fatbin(bytes) => "fatbin",
-        true => "cubin",
-        false => "o",
+        true if !nvcc::is_lto_object(bytes) => "cubin",
+        _ => "o",
     };
     let packs = job.target.is_nvptx() && !by_nvlink && nvlink::is_wrapped(context);
     let inputs = Inputs::named(job, &ending, packs, session)?;
@@ -295,6 +296,7 @@ fn plan<'a>(
         generation: job.generation,
         kinds: job.kinds,
         modules: job.modules.clone(),
+        debug: job.inputs.iter().any(|input| input.debug),
         image_kind,
         path: output,
     };
@@ -348,6 +350,7 @@ fn override_image(kind: &str, file: &Path) -> Result<Linked> {
         generation: Generation::Llvm21,
         kinds: OffloadKinds::default().with(kind),
         modules: Modules::default(),
+        debug: false,
         image_kind: ImageKind::Object,
         path: file.to_path_buf(),
     })

@@ -22,7 +22,7 @@ use crate::link::select::DeviceJob;
 use crate::toolchain;
 use offload_formats::model::OffloadKind;
 use offload_formats::target::Target;
-use offload_formats::{bitcode, fatbin, magic};
+use offload_formats::{bitcode, magic, nvcc};
 
 /// Last LLVM release whose driver cannot link for these devices.
 const LAST_WITHOUT_LINKS: u32 = 15;
@@ -92,18 +92,23 @@ pub(super) fn command(
     if settings.device.device_debug {
         args.arg("-g");
     }
-    if settings.run.verbose {
+    if settings.run.verbose && !needs_no_compiler(job) {
         args.arg("-v");
     }
     let nvlink = toolchain::cuda_tool("nvlink", settings.device.cuda_path.as_deref())?;
     let has_lto = job
         .inputs
         .iter()
-        .any(|input| fatbin::is_fatbin(&input.bytes));
+        .any(|input| nvcc::is_lto_object(&input.bytes));
     if has_lto {
-        args.arg("-dlto");
+        let nvvm = toolkit(&nvlink).join("nvvm");
+        check_library(&nvvm, job)?;
+        args.arg("-dlto").arg("-cpu-arch=X86_64");
+        if job.is_open {
+            args.arg("-ignore-host-info");
+        }
         let mut option = OsString::from(NVVM_PATH);
-        option.push(toolkit(&nvlink).join("nvvm"));
+        option.push(nvvm);
         args.arg(option);
     }
     args.arg("-o")
@@ -113,6 +118,9 @@ pub(super) fn command(
     for input in inputs {
         args.arg(input);
     }
+    if let Some(library) = device_runtime(&nvlink).filter(|_| has_lto) {
+        args.path(&library);
+    }
     for value in settings.device.linker_args(&job.target) {
         args.arg(value);
     }
@@ -121,6 +129,40 @@ pub(super) fn command(
 
 /// The option for the directory with the compiler of code for link-time optimization.
 pub(super) const NVVM_PATH: &str = "-nvvmpath=";
+
+/// The library in that directory.
+pub(super) const NVVM_LIBRARY: &str = "lib64/libnvvm.so";
+
+/// Fails if nvlink would not find its compiler in the directory `nvvm`. Its own message does not name
+/// the file.
+fn check_library(nvvm: &Path, job: &DeviceJob<'_>) -> Result<()> {
+    let library = nvvm.join(NVVM_LIBRARY);
+    if library.is_file() {
+        return Ok(());
+    }
+    let input = job.inputs.first().map(|input| input.origin.to_string());
+    bail!(
+        "device link for {}: nvlink needs `{}` for the link-time optimization of {}, and the file is missing. NVIDIA's packages on PyPI \
+         install the library as `lib/libnvvm.so.4`: make a link to it",
+        job.target,
+        library.display(),
+        input.unwrap_or_default()
+    )
+}
+
+/// The library of the device runtime in the toolkit with `nvlink`. For code for link-time optimization,
+/// nvlink wants it, and takes from it only what the code needs.
+fn device_runtime(nvlink: &Path) -> Option<PathBuf> {
+    const FOLDERS: [&str; 4] = [
+        "lib64",
+        "lib",
+        "targets/x86_64-linux/lib",
+        "targets/sbsa-linux/lib",
+    ];
+    let toolkit = toolkit(nvlink);
+    let libraries = FOLDERS.map(|folder| toolkit.join(folder).join("libcudadevrt.a"));
+    libraries.into_iter().find(|library| library.is_file())
+}
 
 /// The directory of the toolkit with the tool at `path`.
 fn toolkit(path: &Path) -> &Path {

@@ -302,6 +302,9 @@ fn cuda_image(
         // As `nvcc -dlink` does.
         options.push("-link");
     }
+    if images.iter().any(|image| image.debug) {
+        options.push("-g");
+    }
     let mut args: Vec<OsString> = options.iter().map(OsString::from).collect();
     args.extend(["--create".into(), output.clone().into_os_string()]);
     let mut described = Vec::new();

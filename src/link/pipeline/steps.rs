@@ -495,6 +495,7 @@ impl Scanned<'_> {
                 .filter(|job| job.target.is_cpu())
                 .find_map(gpu_calls_on_a_cpu),
         );
+        hints.extend(jobs.iter().find_map(undefined_in_modules));
         if hints.is_empty() {
             return error;
         }
@@ -648,6 +649,27 @@ fn gpu_calls_on_a_cpu(job: &DeviceJob<'_>) -> Option<String> {
          runtime does not exist for CPUs. Compile the code for a GPU (--offload-arch=), or write the target region in C or C++",
         object.origin, job.target
     ))
+}
+
+/// Returns the undefined symbols of code of nvcc, each with the object that needs it. nvlink names
+/// temporary files.
+fn undefined_in_modules(job: &DeviceJob<'_>) -> Option<String> {
+    /// The start of the names of the functions with which kernels launch kernels.
+    const LAUNCHES: &[u8] = b"__cudaCDP";
+    if job.modules.is_empty() {
+        return None;
+    }
+    let undefined = select::undefined_device_symbols(job);
+    let launches = undefined.iter().any(|(name, _)| name.starts_with(LAUNCHES));
+    let lines = undefined.iter().map(|(name, origin)| {
+        let text = String::from_utf8_lossy(name);
+        let name = kernels::demangled(&text).unwrap_or_else(|| printable_name(name));
+        format!("no input defines the device symbol `{name}`, which {origin} needs")
+    });
+    let advice =
+        "kernels that launch kernels need the library of the device runtime: pass -lcudadevrt";
+    let lines: Vec<String> = lines.chain(launches.then(|| advice.to_owned())).collect();
+    (!lines.is_empty()).then(|| lines.join("\n  "))
 }
 
 /// Returns the advice about symbols that an input defines only for targets without an image in this

@@ -40,6 +40,8 @@ pub(crate) struct DeviceImage<'a> {
     /// The modules of the host object that register its kernels and variables themselves; none if it
     /// has an entry table for that.
     pub modules: Option<Vec<String>>,
+    /// Whether nvcc compiled the image for debugging (`-G`).
+    pub debug: bool,
     /// The bytes, borrowed from the input unless they were compressed or had to be read from
     /// bitcode.
     pub bytes: Cow<'a, [u8]>,
@@ -114,6 +116,7 @@ pub(crate) fn host_code<'a>(
             kinds: OffloadKinds::default(),
             raw_section: false,
             modules: None,
+            debug: false,
             bytes: Cow::Borrowed(object.data()),
         })
     });
@@ -185,6 +188,7 @@ pub(crate) fn packaged<'a>(
             kinds,
             raw_section: false,
             modules: None,
+            debug: false,
             bytes: image.image,
         }
     });

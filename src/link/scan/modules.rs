@@ -9,7 +9,6 @@ use anyhow::{Context, Result, anyhow};
 use super::{DeviceImage, object};
 use crate::link::inputs::InputObject;
 use offload_formats::bundle::Id;
-use offload_formats::compose::{Item, join};
 use offload_formats::error::Malformed;
 use offload_formats::fatbin::{self, Entry, Kind};
 use offload_formats::model::{OffloadKind, OffloadKinds, Origin, printable_name};
@@ -21,7 +20,7 @@ use offload_formats::registration::fatbin::HIP_IMAGE;
 const TRIPLE: &str = "nvptx64-nvidia-cuda";
 
 /// Returns the relocatable code of nvcc's modules in an ELF object: for each module and architecture, a
-/// cubin, or a fatbinary with code for link-time optimization. An object whose device code is linked
+/// cubin, or a host object with code for link-time optimization. An object whose device code is linked
 /// already has none: it defines the functions that its modules call.
 pub(super) fn cuda(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
     let origin = input_object.origin().in_section(CUDA_PRELINKED);
@@ -48,7 +47,7 @@ pub(super) fn cuda(index: usize, input_object: &InputObject) -> Result<Vec<Devic
             }
         }
         for (arch, (at, entry)) in best {
-            let bytes = code(&module, at, entry).map_err(|fault| {
+            let bytes = code(input_object.data(), &module, at, entry).map_err(|fault| {
                 let fault = fault.shifted(module.at);
                 anyhow!(fault).context(origin.to_string())
             })?;
@@ -60,6 +59,7 @@ pub(super) fn cuda(index: usize, input_object: &InputObject) -> Result<Vec<Devic
                 kinds: OffloadKinds::default().with(OffloadKind::Cuda),
                 raw_section: false,
                 modules: Some(vec![module.id.to_owned()]),
+                debug: entry.debug,
                 bytes,
             });
         }
@@ -101,17 +101,22 @@ pub(super) fn hip<'a>(
         kinds: OffloadKinds::default().with(OffloadKind::Hip),
         raw_section: false,
         modules: Some(units.collect()),
+        debug: false,
         bytes: Cow::Borrowed(contents),
     }))
 }
 
 /// Returns the code of the entry with the index `at` of a module's fatbinary, in the form that nvlink
 /// reads.
-fn code<'a>(module: &Module<'a>, at: usize, entry: &Entry<'a>) -> Result<Cow<'a, [u8]>, Malformed> {
+fn code<'a>(
+    object: &[u8],
+    module: &Module<'a>,
+    at: usize,
+    entry: &Entry<'a>,
+) -> Result<Cow<'a, [u8]>, Malformed> {
     if entry.kind == Kind::LtoIr {
         // No public tool reads the code itself.
-        let parts = fatbin::compose(module.fatbin, &[Item::Old(at)])?;
-        return Ok(Cow::Owned(join(module.fatbin, &parts, &[])?));
+        return nvcc::lto_object(object, module, at).map(Cow::Owned);
     }
     entry.plain()
 }

@@ -208,6 +208,7 @@ pub(super) fn llvm14_image<'a>(
         kinds: OffloadKinds::default().with(OffloadKind::OpenMp),
         raw_section: true,
         modules: None,
+        debug: false,
         bytes: Cow::Borrowed(bytes),
     })
 }

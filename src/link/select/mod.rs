@@ -20,6 +20,7 @@ use offload_formats::target::Target;
 use targets::{Coverage, Servers, better_images};
 
 pub(crate) use line_order::{Load, Reading};
+pub(crate) use modules::undefined_device_symbols;
 pub(crate) use targets::{ForAnotherTarget, undefined_but_for_another_target};
 
 /// One device link: the images that become one linked image.
@@ -33,6 +34,9 @@ pub(crate) struct DeviceJob<'a> {
     pub kinds: OffloadKinds,
     /// The modules among the inputs that register themselves.
     pub modules: Modules,
+    /// Whether host code without device code of its own may refer to kernels and variables of the
+    /// modules, so that the objects of the modules do not tell which ones are used.
+    pub is_open: bool,
     /// The inputs, in the order in which the host linker reads their objects.
     pub inputs: Vec<&'a DeviceImage<'a>>,
     /// The names of kernels and variables that host code registers with the image. They are filled
@@ -58,6 +62,8 @@ pub(crate) struct SelectOptions {
     pub reading: Reading,
     /// The files of the command line, in reading order.
     pub loads: Vec<Load>,
+    /// Whether the output is a shared library, whose symbols other programs use.
+    pub shared_output: bool,
     /// Whether the output is relocatable. Modules that register themselves are linked later then, when
     /// all of them are known.
     pub relocatable: bool,
@@ -119,7 +125,7 @@ pub(crate) fn select<'a>(
         let mut more = modules::only_for_devices(&selection.jobs, lazy, &taken);
         more.retain(|symbol| !options.roots.contains(symbol));
         if more.is_empty() {
-            modules::check(&selection.jobs, found, facts, &taken, &options)?;
+            modules::check(&selection.jobs, found, facts, origins, &taken, &options)?;
             return Ok(selection);
         }
         options.to_mut().roots.extend(more);
@@ -158,6 +164,7 @@ fn select_once<'a>(
         waiting.retain(|&at| candidates.kinds_from(at, &target).is_none());
         if !waiting.is_empty() {
             device_pulled.extend(resolve::device_pulls(found, &mut members, &waiting)?);
+            device_pulled.extend(modules::lto_pulls(found, &mut members, &waiting));
         }
         members
             .iter()
@@ -173,6 +180,7 @@ fn select_once<'a>(
             generation,
             kinds,
             modules: modules::of(&inputs),
+            is_open: modules::is_open(&inputs, facts, &taken, options),
             inputs,
             registered: BTreeSet::new(),
         });

@@ -2,12 +2,12 @@
 //! and whether each image contains all of them. nvcc's registration counts the modules, and never
 //! registers any if one is missing.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use anyhow::{Result, bail};
 
 use super::line_order::Taken;
-use super::{DeviceJob, SelectOptions};
+use super::{DeviceJob, SelectOptions, symbols, undefined_symbols};
 use crate::link::scan::{DeviceImage, HostFacts};
 use offload_formats::model::{Generation, OffloadKind, Origin, printable_name};
 use offload_formats::nvcc;
@@ -76,6 +76,50 @@ pub(super) fn linked_elsewhere(
     found.iter().map(is_elsewhere).collect()
 }
 
+/// Returns `DeviceJob::is_open` for a device link with these inputs: whether an object that is none of
+/// them refers to a symbol of their host code.
+pub(super) fn is_open(
+    inputs: &[&DeviceImage<'_>],
+    facts: &[HostFacts<'_>],
+    taken: &Taken,
+    options: &SelectOptions,
+) -> bool {
+    let is_lto =
+        |image: &&DeviceImage<'_>| image.modules.is_some() && nvcc::is_lto_object(&image.bytes);
+    if !inputs.iter().any(is_lto) {
+        return false;
+    }
+    let own: HashSet<usize> = inputs.iter().map(|image| image.input_object).collect();
+    let defined = own.iter().flat_map(|&object| &facts[object].defined);
+    let names: HashSet<&[u8]> = defined.map(|symbol| symbol.name.as_ref()).collect();
+    let others = taken.order.iter().filter(|object| !own.contains(object));
+    let mut needs = others.flat_map(|&object| &facts[object].undefined);
+    // The start-up files of every program call `main`.
+    options.shared_output
+        || needs.any(|need| *need.name != *b"main" && names.contains(need.name.as_ref()))
+}
+
+/// Adds to `members` the images of `waiting` with code for link-time optimization, if `members` has such
+/// code. No public tool reads its symbols, so it may need any of them; `nvcc -dlink` takes all, too.
+/// Returns the added images with their reasons.
+pub(super) fn lto_pulls(
+    found: &[DeviceImage<'_>],
+    members: &mut BTreeSet<usize>,
+    waiting: &[usize],
+) -> BTreeMap<usize, String> {
+    let is_lto = |at: &usize| {
+        let image = &found[*at];
+        image.modules.is_some() && nvcc::is_lto_object(&image.bytes)
+    };
+    if !members.iter().any(is_lto) {
+        return BTreeMap::new();
+    }
+    let added: Vec<usize> = waiting.iter().copied().filter(is_lto).collect();
+    let new = added.into_iter().filter(|at| members.insert(*at));
+    let reason = "its code is for link-time optimization, whose symbols only nvlink can read";
+    new.map(|at| (at, reason.to_owned())).collect()
+}
+
 /// Returns the symbols that the objects of the host link and its shared libraries define.
 fn defined<'f>(
     facts: &'f [HostFacts<'_>],
@@ -118,6 +162,7 @@ pub(super) fn check(
     jobs: &[DeviceJob<'_>],
     found: &[DeviceImage<'_>],
     facts: &[HostFacts<'_>],
+    origins: &[String],
     taken: &Taken,
     options: &SelectOptions,
 ) -> Result<()> {
@@ -138,9 +183,10 @@ pub(super) fn check(
     let calls: BTreeMap<String, usize> = taken.order.iter().flat_map(waiting).collect();
     let is_cuda = |job: &&DeviceJob<'_>| job.kinds.contains(OffloadKind::Cuda);
     for job in jobs.iter().filter(is_cuda) {
+        check_ids(job)?;
         let own: HashSet<&String> = job.modules.ids.iter().collect();
-        if let Some((id, _)) = calls.iter().find(|(id, _)| !own.contains(id)) {
-            bail!("{}", lacks(id, job, found));
+        if let Some((id, object)) = calls.iter().find(|(id, _)| !own.contains(id)) {
+            bail!("{}", lacks(id, &origins[*object], job, found));
         }
         if let Some(id) = job.modules.ids.iter().find(|id| !calls.contains_key(*id)) {
             let image = job.inputs.iter().find(|image| has_module(image, id));
@@ -154,27 +200,61 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Returns the error about the module `id`, which the image of `job` lacks.
-fn lacks(id: &str, job: &DeviceJob<'_>, found: &[DeviceImage<'_>]) -> String {
-    let mut images = found.iter().filter(|image| has_module(image, id));
-    let Some(first) = images.next() else {
+/// The functions of the driver, which device code calls although no input defines them.
+const OF_THE_DRIVER: [&[u8]; 4] = [b"vprintf", b"malloc", b"free", b"__assertfail"];
+
+/// Returns the symbols that no input of `job` defines, each with the object that needs it. Code for
+/// link-time optimization has no symbols here.
+pub(crate) fn undefined_device_symbols(job: &DeviceJob<'_>) -> Vec<(Vec<u8>, Origin)> {
+    let mut open = undefined_symbols(job);
+    open.retain(|name| !OF_THE_DRIVER.contains(&name.as_slice()));
+    let mut found = Vec::new();
+    for &image in &job.inputs {
+        let Ok(table) = symbols(image) else { continue };
+        let needs = table
+            .undefined
+            .iter()
+            .filter(|need| open.remove(need.name.as_ref()));
+        found.extend(needs.map(|need| (need.name.to_vec(), object_of(image))));
+    }
+    found
+}
+
+/// Fails if two objects have modules of one ID.
+fn check_ids(job: &DeviceJob<'_>) -> Result<()> {
+    let mut known: HashMap<&str, &DeviceImage<'_>> = HashMap::new();
+    for &image in &job.inputs {
+        for id in image.modules.iter().flatten() {
+            let first = *known.entry(id).or_insert(image);
+            if first.input_object != image.input_object && image.kinds.contains(OffloadKind::Cuda) {
+                bail!(
+                    "{} and {} have the same CUDA module, {id}: link only one of them, or compile one again from a source file with \
+                     another name",
+                    object_of(first),
+                    object_of(image)
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the error about the module `id` of the object `origin`, which the image of `job` lacks.
+fn lacks(id: &str, origin: &str, job: &DeviceJob<'_>, found: &[DeviceImage<'_>]) -> String {
+    let images = found.iter().filter(|image| has_module(image, id));
+    let mut archs: Vec<&str> = images.map(|image| image.arch.as_str()).collect();
+    archs.dedup();
+    if archs.is_empty() {
         return format!(
-            "the CUDA module {id} has no code that can be linked, only PTX: compile it with machine code for {arch} (nvcc -gencode \
-             arch=compute_{number},code=sm_{number})",
-            arch = job.target.arch,
+            "{origin}: the CUDA module {id} has PTX but no machine code, and only machine code can be linked: compile it with nvcc \
+             -gencode arch=compute_{number},code=sm_{number}",
             number = number(&job.target.arch),
         );
-    };
-    let mut archs: Vec<&str> = std::iter::once(first)
-        .chain(images)
-        .map(|image| image.arch.as_str())
-        .collect();
-    archs.dedup();
+    }
     let other = job.inputs.first().map(|image| object_of(image).to_string());
     format!(
-        "{}: the CUDA module {id} has code for {} only, and {} has code for {arch} as well: compile both for the same \
+        "{origin}: the CUDA module {id} has code for {} only, and {} has code for {arch} as well: compile both for the same \
          architectures (nvcc -gencode arch=compute_{number},code=sm_{number})",
-        object_of(first),
         archs.join(", "),
         other.unwrap_or_default(),
         arch = job.target.arch,

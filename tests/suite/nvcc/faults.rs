@@ -23,10 +23,13 @@ pub(super) fn trials() -> Vec<Trial> {
     ];
     all.into_iter()
         .map(|(name, check)| {
-            test(format!("releases::nvcc::faults::{name}"), move || match Toolkit::find() {
-                Some(toolkit) => check(&toolkit, &Work::new()),
-                None => missing("NVIDIA's tools and nvcc (make setup-cuda)"),
-            })
+            test(
+                format!("releases::nvcc::faults::{name}"),
+                move || match Toolkit::find() {
+                    Some(toolkit) => check(&toolkit, &Work::new()),
+                    None => missing("NVIDIA's tools and nvcc (make setup-cuda)"),
+                },
+            )
         })
         .collect()
 }
@@ -47,13 +50,26 @@ fn object(toolkit: &Toolkit, unit: &str, archs: &[&str]) -> Result<String, Faile
 }
 
 fn missing_architecture(toolkit: &Toolkit, work: &Work) -> Outcome {
-    let line = [object(toolkit, "main", &["80", "90"])?, object(toolkit, "other", &["90"])?];
+    let line = [
+        object(toolkit, "main", &["80", "90"])?,
+        object(toolkit, "other", &["90"])?,
+    ];
     let said = run_failing(&mut link(toolkit, work, &line)?)?;
     expect_in(&said, &format!("{}: the CUDA module _", line[1]))?;
-    expect_in(&said, &format!("has code for sm_90 only, and {} has code for sm_80 as well", line[0]))?;
+    expect_in(
+        &said,
+        &format!(
+            "has code for sm_90 only, and {} has code for sm_80 as well",
+            line[0]
+        ),
+    )?;
     expect_in(&said, "nvcc -gencode arch=compute_80,code=sm_80")?;
     // A member of an archive may have more architectures.
-    run(work.command("ar").args(["rcs", "libother.a", &object(toolkit, "other", &["80", "90"])?]))?;
+    run(work.command("ar").args([
+        "rcs",
+        "libother.a",
+        &object(toolkit, "other", &["80", "90"])?,
+    ]))?;
     let line = [object(toolkit, "main", &["90"])?, "libother.a".to_owned()];
     run(&mut link(toolkit, work, &line)?)?;
     passed()
@@ -61,24 +77,42 @@ fn missing_architecture(toolkit: &Toolkit, work: &Work) -> Outcome {
 
 fn only_ptx(toolkit: &Toolkit, work: &Work) -> Outcome {
     let ptx = work.path().join("ptx.o").display().to_string();
-    let source = crate::support::root().join("tests/nvcc/other.cu").display().to_string();
-    let words = ["-rdc=true", "-c", "-gencode=arch=compute_90,code=compute_90", "-o", &ptx, &source];
+    let source = crate::support::root()
+        .join("tests/nvcc/other.cu")
+        .display()
+        .to_string();
+    let words = [
+        "-rdc=true",
+        "-c",
+        "-gencode=arch=compute_90,code=compute_90",
+        "-o",
+        &ptx,
+        &source,
+    ];
     toolkit.nvcc(work, &words.map(str::to_owned))?;
     let line = [object(toolkit, "main", &["80", "90"])?, ptx];
     let said = run_failing(&mut link(toolkit, work, &line)?)?;
-    expect_in(&said, "has no code that can be linked, only PTX")?;
-    expect_in(&said, "nvcc -gencode arch=compute_80,code=sm_80")
+    expect_in(&said, "has PTX but no machine code")?;
+    expect_in(&said, "ptx.o: the CUDA module _")?;
+    expect_in(&said, "nvcc -gencode arch=compute_90,code=sm_90")?;
+    passed()
 }
 
 fn without_tools(command: &mut Command) -> &mut Command {
-    command.env("PATH", "/usr/bin:/bin").env_remove("VIRTUAL_ENV")
+    command
+        .env("PATH", "/usr/bin:/bin")
+        .env_remove("VIRTUAL_ENV")
 }
 
 fn missing_nvlink(toolkit: &Toolkit, work: &Work) -> Outcome {
-    let line = [object(toolkit, "main", &["90"])?, object(toolkit, "other", &["90"])?];
+    let line = [
+        object(toolkit, "main", &["90"])?,
+        object(toolkit, "other", &["90"])?,
+    ];
     let said = run_failing(without_tools(&mut link(toolkit, work, &line)?))?;
     expect_in(&said, "Unable to find 'nvlink'")?;
-    expect_in(&said, "nvidia-cuda-nvcc")
+    expect_in(&said, "nvidia-cuda-nvcc")?;
+    passed()
 }
 
 fn missing_fatbinary(toolkit: &Toolkit, work: &Work) -> Outcome {
@@ -87,11 +121,15 @@ fn missing_fatbinary(toolkit: &Toolkit, work: &Work) -> Outcome {
         toolkit.nvcc.join("bin/nvlink"),
         work.path().join("only/nvlink"),
     )?;
-    let line = [object(toolkit, "main", &["90"])?, object(toolkit, "other", &["90"])?];
+    let line = [
+        object(toolkit, "main", &["90"])?,
+        object(toolkit, "other", &["90"])?,
+    ];
     let mut command = link(toolkit, work, &line)?;
     let path = format!("{}:/usr/bin:/bin", work.path().join("only").display());
     let said = run_failing(command.env("PATH", path).env_remove("VIRTUAL_ENV"))?;
-    expect_in(&said, "Unable to find 'fatbinary'")
+    expect_in(&said, "Unable to find 'fatbinary'")?;
+    passed()
 }
 
 fn undefined_symbol(toolkit: &Toolkit, work: &Work) -> Outcome {
@@ -102,7 +140,8 @@ fn undefined_symbol(toolkit: &Toolkit, work: &Work) -> Outcome {
     let said = run_failing(&mut link(toolkit, work, &line)?)?;
     expect_in(&said, "device link for nvptx64-nvidia-cuda (sm_90)")?;
     expect_in(&said, "twice(int)")?;
-    expect_in(&said, &line[0])
+    expect_in(&said, &line[0])?;
+    passed()
 }
 
 fn same_id(toolkit: &Toolkit, work: &Work) -> Outcome {
@@ -110,10 +149,15 @@ fn same_id(toolkit: &Toolkit, work: &Work) -> Outcome {
     let other = object(toolkit, "other", &["90"])?;
     std::fs::copy(&other, work.path().join("copy.o"))?;
     run(work.command("objcopy").args(["--weaken", "copy.o"]))?;
-    let said = run_failing(&mut link(toolkit, work, &[main, other.clone(), "copy.o".to_owned()])?)?;
+    let said = run_failing(&mut link(
+        toolkit,
+        work,
+        &[main, other.clone(), "copy.o".to_owned()],
+    )?)?;
     expect_in(&said, "the same CUDA module")?;
     expect_in(&said, &other)?;
-    expect_in(&said, "copy.o")
+    expect_in(&said, "copy.o")?;
+    passed()
 }
 
 /// Damages the code of a module in several ways. Each gives one error with its place, or a link that
@@ -129,7 +173,9 @@ fn damaged(toolkit: &Toolkit, work: &Work) -> Outcome {
     let section = file.section_by_name("__nv_relfatbin").ok_or("no code")?;
     let (at, size) = section.file_range().ok_or("no bytes")?;
     let (at, size) = (at as usize, size as usize);
-    let wrapper = file.section_by_name(".nvFatBinSegment").ok_or("no wrapper")?;
+    let wrapper = file
+        .section_by_name(".nvFatBinSegment")
+        .ok_or("no wrapper")?;
     let (wrapper, _) = wrapper.file_range().ok_or("no bytes")?;
     let cases: [(&str, usize, u8); 6] = [
         ("not a fatbinary", at, 0),
@@ -137,7 +183,11 @@ fn damaged(toolkit: &Toolkit, work: &Work) -> Outcome {
         ("fatbinary size past the end", at + 14, 0xff),
         ("header size of a fatbinary entry too small", at + 20, 1),
         ("compressed", at + 16 + 16 + 2, 0x7f),
-        ("the wrapper of a CUDA module has an unknown version", wrapper as usize + 4, 9),
+        (
+            "the wrapper of a CUDA module has an unknown version",
+            wrapper as usize + 4,
+            9,
+        ),
     ];
     for (what, place, byte) in cases {
         let mut data = whole.clone();

@@ -19,7 +19,7 @@ use super::linker_args::{Linker, LinkerArgs};
 use super::linker_command::{INPUT, LinkerCommand, OUTPUT};
 use super::linker_reads;
 use super::reads::{Collector, Reads};
-use crate::link::device::nvlink::KEEP_ALL;
+use crate::link::device::nvlink::{KEEP_ALL, NVVM_LIBRARY, NVVM_PATH};
 use offld_system::environment;
 use offld_system::io::bytes::Bytes;
 use offld_system::session::Session;
@@ -125,9 +125,15 @@ pub(super) fn read(command: &LinkerCommand) -> Result<LinkerArgs, String> {
             "-o" | "-arch" => drop(value()?),
             // The value is the gold plugin, which the wrapper does not use.
             "-plugin" if by_wrapper => drop(value()?),
-            "-m64" | "-m32" if !by_wrapper => {}
+            "-m64" | "-m32" | "-dlto" | "-cpu-arch=X86_64" | "-ignore-host-info" if !by_wrapper => {
+            }
             "-L" => line.folders.push(value()?.into()),
             "-l" => line.libraries.push(value()?.to_owned()),
+            _ if !by_wrapper && arg.starts_with(NVVM_PATH) => {
+                // nvlink loads the library, which reads no other file.
+                let folder = Path::new(&arg[NVVM_PATH.len()..]);
+                line.tools.push(folder.join(NVVM_LIBRARY));
+            }
             _ => match (
                 arg.strip_prefix("-L"),
                 arg.strip_prefix("-l"),
@@ -151,7 +157,9 @@ pub(super) fn read(command: &LinkerCommand) -> Result<LinkerArgs, String> {
             },
         }
     }
-    if Session::env(environment::LIBRARY_PATH).is_some() {
+    // nvlink searches these directories for `-l` only. GCC sets the variable for its linker.
+    let searches = by_wrapper || !line.libraries.is_empty();
+    if searches && Session::env(environment::LIBRARY_PATH).is_some() {
         return Err(format!(
             "{} is set, and NVIDIA's linker searches those directories, too",
             environment::LIBRARY_PATH
@@ -310,6 +318,8 @@ mod tests {
                 .tools
                 .is_empty()
         );
+        let lto = read("/cuda/bin/nvlink", &["-dlto", "-nvvmpath=/cuda/nvvm"]).unwrap();
+        assert_eq!(lto.tools, [Path::new("/cuda/nvvm/lib64/libnvvm.so")]);
         for refused in [
             "-g",
             "-v",
