@@ -115,6 +115,62 @@ else
     lack cuda "NVIDIA's tools and the wheel of the runtime are needed (make setup-cuda)"
 fi
 
+# Relocatable code of nvcc, linked by g++ with offld, without a device-link step. The sources are in tests/nvcc.
+nvcc=$(sed -n 's|^nvcc path=||p' "${OFFLD_CUDA:-$top/target/cuda}/cuda.txt" 2>/dev/null || true)
+units() { # ARGUMENT… NAME…: compiles the units to NAME.o, in the directory nvcc
+    local options=() name
+    mkdir -p nvcc
+    for name; do
+        case $name in
+            -*) options+=("$name") ;;
+            *) "$nvcc/bin/nvcc" -rdc=true -O2 -Xcompiler=-fPIC "${options[@]}" -c "$top/tests/nvcc/$name.cu" -o "nvcc/$name.o" ;;
+        esac
+    done
+}
+by_gcc() { # NAME ARGUMENT…
+    local name=$1
+    shift
+    PATH=$nvcc/bin:$PATH g++ -B as-ld "$@" "$nvcc/lib/libcudadevrt.a" "$out/libcudart.so.13" -Wl,-rpath,"\$ORIGIN" -o "$out/$name"
+}
+if [ -n "$nvcc" ]; then
+    "$offld" links --as-ld as-ld >/dev/null
+    cp -L "$nvcc/lib/libcudart.so.13" "$out/"
+    sm=(-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90)
+    units "${sm[@]}" main other library device square unused dynamic texture virtual shape mixed
+    by_gcc nvcc-rdc nvcc/main.o nvcc/other.o
+    OFFLD_LATE_IMAGES=on by_gcc nvcc-late nvcc/main.o nvcc/other.o
+    g++ -c "$top/tests/nvcc/host.cpp" -o nvcc/host.o
+    "$llvm/llvm-ar" rcs nvcc/libparts.a nvcc/unused.o nvcc/square.o nvcc/device.o nvcc/library.o
+    by_gcc nvcc-library nvcc/host.o nvcc/libparts.a
+    by_gcc libparts.so -shared -Wl,-soname,libparts.so -Wl,--whole-archive nvcc/libparts.a -Wl,--no-whole-archive
+    by_gcc nvcc-shared nvcc/host.o "$out/libparts.so"
+    by_gcc nvcc-dynamic nvcc/dynamic.o
+    by_gcc nvcc-texture nvcc/texture.o nvcc/other.o
+    by_gcc nvcc-virtual nvcc/virtual.o nvcc/shape.o
+    archs=sm_80,sm_90
+    for lto in "" -foffload-lto; do
+        "$llvm/clang++" -O2 -fPIC --offload-new-driver -x cuda -nocudainc -nocudalib "--cuda-path=$cuda" -isystem "$headers" \
+            "--offload-arch=$archs" -B links -fgpu-rdc $lto -c "$top/tests/nvcc/clang_kernels.cpp" -o nvcc/clang.o
+        "$llvm/clang++" -O2 --offload-link $lto -B links "--cuda-path=$cuda" -Wl,--device-compiler=nvptx64-nvidia-cuda=-nogpulib \
+            nvcc/clang.o nvcc/mixed.o nvcc/other.o "$out/libcudart.so.13" -Wl,-rpath,"\$ORIGIN" -o "$out/nvcc-mixed${lto:+-lto}"
+    done
+    for arch in 80 90; do "$offld" prune --keep "sm_$arch" "$out/nvcc-rdc" -o "$out/nvcc-pruned-sm_$arch" >/dev/null; done
+    lto=(-gencode=arch=compute_80,code=lto_80 -gencode=arch=compute_90,code=lto_90)
+    units "${lto[@]}" main other library device square unused dynamic
+    rm nvcc/libparts.a
+    "$llvm/llvm-ar" rcs nvcc/libparts.a nvcc/unused.o nvcc/square.o nvcc/device.o nvcc/library.o
+    by_gcc nvcc-lto nvcc/main.o nvcc/other.o
+    by_gcc nvcc-lto-library nvcc/host.o nvcc/libparts.a
+    by_gcc nvcc-lto-dynamic nvcc/dynamic.o
+    for name in rdc late library shared dynamic texture virtual mixed mixed-lto lto lto-library lto-dynamic; do
+        have "nvcc-$name" cuda sm_80 sm_90
+    done
+    have nvcc-pruned-sm_80 cuda sm_80
+    have nvcc-pruned-sm_90 cuda sm_90
+else
+    lack nvcc "nvcc is needed (make setup-cuda)"
+fi
+
 # Only for the link: machines with an AMD GPU have the real library.
 cc -shared -fPIC -Wl,-soname,libamdhip64.so.6 "$top/runtime-stubs/hip.c" -o libamdhip64.so.6
 programs hip gfx90a gfx942

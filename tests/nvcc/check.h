@@ -10,7 +10,8 @@ inline void try_call(cudaError_t error, const char *what) {
   if (error == cudaSuccess || !has_device)
     return;
   printf("%s: %s (%d)\n", what, cudaGetErrorString(error), (int)error);
-  exit(error == cudaErrorNoKernelImageForDevice ? 78 : 1);
+  /* For relocatable code without an image for the device, CUDA finds no symbols. */
+  exit(error == cudaErrorNoKernelImageForDevice || error == cudaErrorSymbolNotFound ? 78 : 1);
 }
 #define TRY(call) try_call(cuda##call, #call)
 

@@ -18,7 +18,8 @@ void run_other(); /* in other.cu */
 int main() {
   begin();
   check("fill", 64, [](int *p) { fill<<<2, 32>>>(p); }, [](int i) { return 2 * (i % 4 + 1) + 12; });
-  shared_value = 50;
+  if (has_device)
+    shared_value = 50;
   int new_table[4] = {10, 20, 30, 40};
   TRY(MemcpyToSymbol(table, new_table, sizeof new_table));
   check("fill again", 64, [](int *p) { fill<<<2, 32>>>(p); }, [](int i) { return 20 * (i % 4 + 1) + 57; });

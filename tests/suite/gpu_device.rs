@@ -10,12 +10,12 @@ use libtest_mimic::{Completion, Failed, Trial};
 use serde_json::Value;
 
 use super::support::{
-    LLVM, Outcome, Work, cuda_tools, expect_equal, have_llvm, made, missing, offld, output, passed,
-    root, run, test, text,
+    LLVM, Outcome, Work, cuda_tools, expect_equal, have_llvm, made, missing, nvcc, offld, output,
+    passed, root, run, test, text,
 };
 
 /// The programs that `tests/gpu/build.sh` builds.
-const PROGRAMS: [&str; 18] = [
+const PROGRAMS: [&str; 32] = [
     "cuda-plain",
     "cuda-rdc",
     "cuda-late",
@@ -24,6 +24,20 @@ const PROGRAMS: [&str; 18] = [
     "cuda-pruned-sm_90",
     "cuda-merged",
     "cuda-ptx",
+    "nvcc-rdc",
+    "nvcc-late",
+    "nvcc-library",
+    "nvcc-shared",
+    "nvcc-dynamic",
+    "nvcc-texture",
+    "nvcc-virtual",
+    "nvcc-mixed",
+    "nvcc-mixed-lto",
+    "nvcc-lto",
+    "nvcc-lto-library",
+    "nvcc-lto-dynamic",
+    "nvcc-pruned-sm_80",
+    "nvcc-pruned-sm_90",
     "hip-plain",
     "hip-rdc",
     "hip-late",
@@ -175,7 +189,7 @@ fn check(name: &'static str) -> Outcome {
     if !have_llvm() {
         return missing("LLVM 22");
     }
-    if name.starts_with("cuda") && cuda_tools(22).is_none() {
+    if !name.starts_with("hip") && (cuda_tools(22).is_none() || nvcc().is_none()) {
         return missing("NVIDIA's tools (make setup-cuda)");
     }
     let folder = built()?;
@@ -187,10 +201,16 @@ fn check(name: &'static str) -> Outcome {
     let row = row(folder, "programs.txt", name)?
         .ok_or_else(|| format!("build.sh has not made {name}"))?;
     let (kind, archs) = row.split_once(' ').unwrap_or((&row, ""));
+    // The device code of this program is in its library.
+    let holder = if name == "nvcc-shared" {
+        "libparts.so"
+    } else {
+        name
+    };
     expect_equal(
         "images",
         &sorted(archs.split(' ')),
-        &images(&folder.join(name), kind)?,
+        &images(&folder.join(holder), kind)?,
     )?;
 
     let mut runs = Command::new(folder.join("run.sh"));
@@ -231,7 +251,10 @@ fn images(program: &Path, kind: &str) -> Result<String, Failed> {
         .cloned()
         .unwrap_or_default();
     let mut names = Vec::new();
-    for image in images.iter().filter(|image| image["kinds"][0] != "host") {
+    // Linked programs of nvcc keep the code of each module as well.
+    let is_linked =
+        |image: &&Value| image["kinds"][0] != "host" && image["section"] != "__nv_relfatbin";
+    for image in images.iter().filter(is_linked) {
         let of_kind = image["kinds"][0].as_str().unwrap_or_default();
         expect_equal("kind", kind.split('-').next().unwrap_or_default(), of_kind)?;
         let is_ptx = image["format"]
