@@ -54,6 +54,7 @@ mod gpu;
 mod gpu_device;
 mod hardening;
 mod hip_builds;
+mod hip_units;
 mod host_bitcode;
 mod host_outputs;
 mod inspect;
@@ -110,7 +111,7 @@ fn main() -> ExitCode {
     let mut trials = trials_of! {
         programs cache_store cache_keys early_linker capi cases bench book build_loop
         build_systems bundler cache_remote check cluster coff composed doctor drivers edit
-        fat_objects faults dry_run schedule size gpu gpu_device inspect hardening hip_builds
+        fat_objects faults dry_run schedule size gpu gpu_device inspect hardening hip_builds hip_units
         host_bitcode host_outputs launcher lit llvm_program lto malformed log many
         nvcc nvidia kinds late cuda packager python random_links releases reproduce
         terminal units without_llvm wrapper archives device_links ld_offld

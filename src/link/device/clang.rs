@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use super::codegen_options::OptionStyle;
+use super::codegen_threads::FIRST_PARTITIONING_RELEASE;
 use super::{DeviceContext, libraries, nvlink};
 use crate::args::settings::{BitcodeLibrary, LlvmOption};
 use crate::link::select::DeviceJob;
@@ -59,6 +60,13 @@ pub(super) fn arguments(
         args.arg("-Wl,--no-undefined");
     }
     input_files(&mut args, job, context, inputs);
+    if target.is_amdgcn() && job.modules.alone && !compiles_each(target, context) {
+        // The link of HIP's old driver. No other image calls this code.
+        args.arg("-Wl,-plugin-opt=-amdgpu-internalize-symbols");
+        if partitions_by_default(context) {
+            args.arg("-Wl,--lto-partitions=8");
+        }
+    }
     legacy_options(&mut args, context, job);
     if target.is_cpu() {
         if needs_lto(job, context) {
@@ -162,6 +170,11 @@ fn input_files(
             args.arg(word);
         }
     }
+}
+
+/// Whether HIP's old driver of the compiler's release generates code in parts.
+fn partitions_by_default(context: &DeviceContext<'_>) -> bool {
+    at_least(context, FIRST_PARTITIONING_RELEASE)
 }
 
 /// Whether each bitcode input for `target` is compiled by itself before the link (`--no-lto`,

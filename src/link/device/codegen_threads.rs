@@ -118,7 +118,7 @@ const BITCODE_PER_PARTITION: usize = 128 << 10;
 const MAX_AUTO: usize = 8;
 /// First LLVM release whose clang partitions AMD GPU code. Earlier releases split modules in a way
 /// that these targets do not support.
-const FIRST_PARTITIONING_RELEASE: u32 = 21;
+pub(super) const FIRST_PARTITIONING_RELEASE: u32 = 21;
 
 /// The partitions of one device link.
 pub(super) enum Partitions {

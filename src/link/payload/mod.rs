@@ -443,6 +443,12 @@ fn hip_image(
     context: &BundleContext<'_>,
     session: &Session,
 ) -> Result<PayloadImage> {
+    let mut images = images.to_vec();
+    if images.iter().all(|image| image.modules.alone) {
+        // The order of HIP's old driver.
+        images.sort_by(|one, other| one.target.arch.cmp(&other.target.arch));
+    }
+    let images = images.as_slice();
     let mut bundle = composed_bundle(images)?;
     let path = || session.scratch.path(&context.out_base, "hipfb");
     let output = if context.settings.device.compress || session.scratch.keeps() {
@@ -573,7 +579,9 @@ fn bundle_id(image: &Linked) -> Result<Id> {
     let processor = target.target_id().with_context(|| {
         format!("the image for {target} names no architecture, which the HIP runtime needs: compile with --offload-arch=")
     })?;
-    Ok(Id::new("hip", triple, &processor))
+    // HIP's old driver names the version of the code objects. The runtime takes both names.
+    let kind = if image.modules.alone { "hipv4" } else { "hip" };
+    Ok(Id::new(kind, triple, &processor))
 }
 
 #[cfg(test)]

@@ -370,8 +370,7 @@ fn cached(toolkit: &Toolkit, work: &Work) -> Outcome {
         let mut command = toolkit.command(work, "g++");
         command
             .arg(format!("-B{}", made().as_ld.display()))
-            .env("OFFLD_CACHE", "on")
-            .env("OFFLD_CACHE_DIR", work.path().join("cache"))
+            .env("OFFLD_CACHE", work.path().join("cache"))
             .env("OFFLD_CACHE_LOG", work.path().join("log"))
             .env("OFFLD_VERBOSE", "1")
             .args(["-o", "ours"])
