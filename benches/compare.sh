@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compares offld with the installed LLVM 22 tools and with the minimum cost of the work (the floor), as a Markdown table.
 # usage: compare.sh [--check] [--write[=FILE]] [GROUP...]
-#   groups: plain zaxpy many members amdgcn units lto images late huge containers size edit (default: all)
+#   groups: plain zaxpy many members amdgcn units nvcc lto images late huge containers size edit (default: all)
 #   --check: fails if a row is beyond its bound (bounds.txt)
 #   --write: writes the table, the machine and notes.md into FILE (default: benches/RESULTS.md, only for all groups)
 # RUNS: the number of runs (default: 15); PAIRED_RUNS: for rows with a bound in milliseconds over the floor (default: 60);
@@ -13,7 +13,7 @@ from=$PWD benches=$(cd "$(dirname "$0")" && pwd)
 cd "$benches/.."
 
 command_line="benches/compare.sh${*:+ $*}"
-all=(plain zaxpy many members amdgcn units lto images late huge containers size edit)
+all=(plain zaxpy many members amdgcn units nvcc lto images late huge containers size edit)
 check='' write='' groups=()
 usage() {
     sed -n 's/^# \(usage\|  \)/\1/p' "$0" >&2
@@ -44,6 +44,8 @@ done
 . "$benches/parts/amdgcn.sh"
 # shellcheck source=benches/parts/units.sh
 . "$benches/parts/units.sh"
+# shellcheck source=benches/parts/nvcc.sh
+. "$benches/parts/nvcc.sh"
 # shellcheck source=benches/parts/lto.sh
 . "$benches/parts/lto.sh"
 # shellcheck source=benches/parts/images.sh

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Writes the first inputs of the fuzz targets: small files from compilers and LLVM's tools of several releases.
-# usage: seeds.sh DIR     Skips releases that are not installed (LLVM 14, 16, 19).
+# usage: seeds.sh DIR     Skips compilers that are not installed (LLVM 14, 16, 19, nvcc).
 set -eu
 out=${1:?usage: seeds.sh DIR}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
+top=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -230,6 +231,14 @@ for file in v3.bc v1-zlib.bc v2-zlib.bc; do tagged readers $file $file '\x02'; d
 tagged readers v3-zlib.bin v3-zlib.bin '\x03'
 for which in 5 6 7 8 9; do for file in c.o fat.o c.obj omp.o c.so; do tagged readers $file $file.$which "\\x0$which"; done; done
 tagged readers c.bc c.bc '\x0a'
+nvcc=$(sed -n 's|^nvcc path=||p' "${OFFLD_CUDA:-$top/target/cuda}/cuda.txt" 2>/dev/null || true)
+if [ -n "$nvcc" ]; then
+    echo '__device__ int x; __global__ void k() { x = 1; }' > m.cu
+    "$nvcc/bin/nvcc" -rdc=true -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=lto_80 -c m.cu -o m.o
+    tagged readers m.o m.o '\x0e'
+    into inspect m.o m.o
+    tagged edit m.o m.o '\x01\x00\x01\x00'
+fi
 
 # ---- the editor: the fates of the images, in order, and a file -----------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 //! Readers of single formats. The first byte selects one: text bundles, the header of a bundle as a
 //! stream, compressed bundles as a stream, packed OffloadBinaries as a stream, fatbinaries, the
 //! sections of fat objects, the kernels of device images, bundles in objects, late sections, notes,
-//! bitcode, zip files, tar archives, compressed files.
+//! bitcode, zip files, tar archives, compressed files, modules of nvcc.
 #![no_main]
 
 use std::io::{self, Read, Write};
@@ -18,6 +18,7 @@ use offload_formats::compression::{Compression, Unpacked};
 use offload_formats::bundled_object;
 use offload_formats::fatbin;
 use offload_formats::kernels;
+use offload_formats::nvcc;
 use offload_formats::offload_sections;
 use offload_formats::elf::wrapper_notes;
 use offload_formats::tar::{InMemory, Streamed, TarReader, fault_of};
@@ -26,7 +27,7 @@ use offload_formats::zip::{ZipFile, ZipReader};
 fuzz_target!(|data: &[u8]| {
     let Some((which, data)) = data.split_first() else { return };
     let size = data.len() as u64;
-    offld_fuzz::bounded(data.len(), || match which % 14 {
+    offld_fuzz::bounded(data.len(), || match which % 15 {
         0 => {
             let Ok(spans) = text::scan("//", data) else { return };
             let mut end = 0;
@@ -82,6 +83,7 @@ fuzz_target!(|data: &[u8]| {
         11 => zip_members(data),
         12 => tar_members(data),
         13 => compressed(data),
+        14 => modules(data),
         _ => {
             if let Ok(stream) = bitstream::read(data) {
                 let _ = bitstream::write(&stream);
@@ -90,6 +92,29 @@ fuzz_target!(|data: &[u8]| {
         }
     });
 });
+
+/// Relocatable code of nvcc: modules do not overlap, and the code of each is decompressed or put into an
+/// object of its own.
+fn modules(data: &[u8]) {
+    let Ok(all) = nvcc::modules(data) else { return };
+    let mut end = 0;
+    for module in all.iter().take(4) {
+        assert!(module.at >= end && module.fatbin.len() <= data.len());
+        end = module.at + module.fatbin.len() as u64;
+        // The copies of one small object may be many.
+        for (at, entry) in fatbin::entries(module.fatbin).0.iter().enumerate().take(4) {
+            if entry.plain_size < 1 << 20 {
+                let _ = entry.plain();
+            }
+            if entry.kind == fatbin::Kind::LtoIr {
+                if let Ok(object) = nvcc::lto_object(data, module, at) {
+                    assert!(nvcc::is_lto_object(&object));
+                }
+            }
+        }
+    }
+    let _ = nvcc::module_ids(data);
+}
 
 /// Bundles in objects: reads, removes and adds bundles. An added bundle must be readable.
 fn objects(data: &[u8]) {

@@ -364,7 +364,9 @@ impl<'a> Link<'a> {
         let mut host = HostLink {
             protection: scanned.protection(&jobs, &triple),
             sycl: self.sycl(&jobs, &compiler)?,
-            device_compiler: compiler.major,
+            device_compiler: (!jobs.iter().all(device::needs_no_compiler))
+                .then_some(compiler.major)
+                .flatten(),
             runtime: self.runtime(scanned, &jobs, &compiler)?,
             inputs: host::input_names(inputs),
             late: false,

@@ -42,7 +42,7 @@ class Inspect(unittest.TestCase):
                 told = command("inspect", "--json", "--kernels", name)["files"][0]
                 report = offld.inspect(name, kernels=True)
                 self.assertEqual([plain(image) for image in report.images], told["images"])
-                for member in ("file", "type", "registrations", "entries", "linked_by", "errors"):
+                for member in ("file", "type", "registrations", "entries", "modules", "linked_by", "errors"):
                     value = getattr(report, member)
                     self.assertEqual(list(value) if isinstance(value, tuple) else value, told[member], member)
 

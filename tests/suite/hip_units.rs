@@ -9,7 +9,7 @@ use libtest_mimic::{Failed, Trial};
 use super::kinds::{folder, normalized, stubs};
 use super::support::{
     Outcome, Release, Work, expect_equal, expect_in, expect_not_in, host_linker, llvm, made,
-    missing, passed, root, run, run_failing, stderr_of, test, with_llvm,
+    missing, offld, passed, root, run, run_failing, stderr_of, test, with_llvm,
 };
 
 const OLD: &[&str] = &["-fgpu-rdc", "--no-offload-new-driver"];
@@ -37,7 +37,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             of_release(major)
         }));
     }
-    let all: [(&str, fn() -> Outcome); 7] = [
+    let all: [(&str, fn() -> Outcome); 8] = [
+        ("guide", guide),
         ("gcc_as_the_driver", by_gcc),
         ("shared_library", shared_library),
         ("late_images", late),
@@ -291,6 +292,31 @@ fn of_release(major: u32) -> Outcome {
         Ok(lines.collect::<Vec<_>>().join("\n"))
     };
     expect_equal("registration", &lines("theirs")?, &lines("ours")?)?;
+    passed()
+}
+
+/// The commands of docs/guides/hip-objects.md.
+fn guide() -> Outcome {
+    let work = Work::new();
+    compile_all(&work)?;
+    let page = std::fs::read_to_string(root().join("docs/guides/hip-objects.md"))?;
+    let block = |language: &str| {
+        let rest = page.split(&format!("```{language}\n")).nth(1)?;
+        rest.split("```").next()
+    };
+    let ending = format!("archived.o -L{} -lamdhip64", stubs().display());
+    let script = block("sh")
+        .ok_or("no commands")?
+        .replace("clang++", &llvm("clang++").display().to_string())
+        .replace("DIR", &made().links.display().to_string())
+        .replace("-lamdhip64", &ending);
+    run(work.command("sh").args(["-ec", &script]))?;
+    registered(&work, &work.path().join("program"))?;
+    let shown = block("console").ok_or("no output")?;
+    let listed = run(work.command(offld()).args(["inspect", "other.o"]))?;
+    for line in shown.lines().skip(1).filter(|line| *line != "…") {
+        expect_in(&listed, line)?;
+    }
     passed()
 }
 

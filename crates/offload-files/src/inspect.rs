@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 
 use crate::contents::report::{
-    Entries, FileReport, Image, Linker, Registration, Report, SCHEMA, Step, UNREADABLE,
+    Entries, FileReport, Image, Linker, Module, Registration, Report, SCHEMA, Step, UNREADABLE,
 };
 use crate::contents::{Options, Reader, folders};
 use offld_system::io::outputs::{Outputs, io_error};
@@ -280,6 +280,7 @@ fn file_text(out: &mut String, file: &FileReport, hidden: &mut Vec<&'static str>
         .iter()
         .map(registers)
         .chain(file.entries.iter().map(entries));
+    let lines = lines.chain(modules(&file.modules));
     let lines = lines.chain(file.linked_by.iter().map(linked_by));
     lines.for_each(|line| prose(out, &format!("  {line}"), style));
 }
@@ -527,6 +528,32 @@ fn entries(
         }
         _ => format!("{members}{section}: entries of an unknown layout"),
     }
+}
+
+/// The lines about the modules that register themselves, for each object those that are linked and
+/// those that are not.
+fn modules(all: &[Module]) -> impl Iterator<Item = String> {
+    let is_same = |one: &Module, next: &Module| {
+        (&one.members, one.runtime, one.linked) == (&next.members, next.runtime, next.linked)
+    };
+    all.chunk_by(is_same).filter_map(|modules| {
+        let first = modules.first()?;
+        let members: String = first
+            .members
+            .iter()
+            .map(|member| format!("({member}) "))
+            .collect();
+        let title = OffloadKind::title_of(first.runtime);
+        let ids: Vec<&str> = modules.iter().map(|module| module.id.as_str()).collect();
+        let ids = ids.join(", ");
+        Some(match (first.linked, ids.is_empty()) {
+            (true, _) => format!("{members}{title} modules with linked device code: {ids}"),
+            (false, true) => format!("{members}{title} code that still needs a device link"),
+            (false, false) => {
+                format!("{members}{title} modules that still need a device link: {ids}")
+            }
+        })
+    })
 }
 
 fn linked_by(

@@ -35,7 +35,8 @@ mod tests;
 pub use compose::{Code, NewEntry, compose, lz4};
 
 use std::borrow::Cow;
-use std::io::Read;
+use std::cell::RefCell;
+use std::io;
 
 use super::elf::raw::{FileHeader, Record, SectionHeader};
 use crate::bytes::{slice, u16_at, u32_at, u64_at, zeros};
@@ -118,13 +119,15 @@ impl<'a> Entry<'a> {
                 .map(Cow::Owned)
                 .map_err(|inner| fault(inner.what)),
             Some(Method::Zstd) => {
-                let mut plain = Vec::new();
-                // One byte more than expected shows that the data is too long.
-                let limit = self.plain_size.saturating_add(1);
-                let done = zstd::stream::read::Decoder::with_buffer(self.stored)
-                    .and_then(|decoder| decoder.single_frame().take(limit).read_to_end(&mut plain));
-                match done {
-                    Ok(size) if size as u64 == self.plain_size => Ok(Cow::Owned(plain)),
+                /// A limit for small entries, beyond which data must be as dense as LZ4's.
+                const SMALL: u64 = 64 << 20;
+                let packed = self.stored.len() as u64;
+                if self.plain_size > SMALL && is_too_much_for_lz4(packed, self.plain_size) {
+                    return Err(fault(TOO_MUCH));
+                }
+                let size = usize::try_from(self.plain_size).map_err(|_| fault(WRONG_SIZE))?;
+                match unpack_zstd(self.stored, size) {
+                    Ok(plain) if plain.len() == size => Ok(Cow::Owned(plain)),
                     Ok(_) => Err(fault(WRONG_SIZE)),
                     Err(_) => Err(fault("cannot decompress")),
                 }
@@ -133,7 +136,23 @@ impl<'a> Entry<'a> {
     }
 }
 
+const TOO_MUCH: &str = "uncompressed size is more than the compressed data can hold";
 const WRONG_SIZE: &str = "uncompressed size does not match the data";
+
+/// Decompresses a zstd frame that holds at most `size` bytes.
+fn unpack_zstd(packed: &[u8], size: usize) -> io::Result<Vec<u8>> {
+    thread_local! {
+        /// For many small entries, a new context takes longer than the work.
+        static CONTEXT: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+    }
+    CONTEXT.with_borrow_mut(|context| {
+        let context = match context {
+            Some(context) => context,
+            None => context.insert(zstd::bulk::Decompressor::new()?),
+        };
+        context.decompress(packed, size)
+    })
+}
 
 /// Whether a block of `packed` bytes of LZ4 cannot hold `size` bytes.
 pub fn is_too_much_for_lz4(packed: u64, size: u64) -> bool {
@@ -149,9 +168,7 @@ pub fn is_too_much_for_lz4(packed: u64, size: u64) -> bool {
 pub fn unpack_lz4(packed: &[u8], size: u64) -> Result<Vec<u8>, Malformed> {
     let fault = |what| Malformed::new(what, 0);
     if is_too_much_for_lz4(packed.len() as u64, size) {
-        return Err(fault(
-            "uncompressed size is more than the compressed data can hold",
-        ));
+        return Err(fault(TOO_MUCH));
     }
     let size = usize::try_from(size).map_err(|_| fault(WRONG_SIZE))?;
     let plain =

@@ -25,8 +25,10 @@ use crate::compose::{Item, join};
 use crate::elf::raw::FileHeader;
 use crate::error::Malformed;
 use crate::fatbin;
+use crate::model::printable_name;
 use crate::offload_sections::{CUDA_PRELINKED, CUDA_WRAPPERS};
 use crate::registration::fatbin::CUDA_MAGIC;
+pub use crate::registration::fatbin::MODULE_IDS;
 
 /// The start of the names of the structs that refer to fatbinaries. The ID of the module follows.
 pub const WRAPPER: &str = "__fatbinwrap";
@@ -128,6 +130,29 @@ pub fn modules(data: &[u8]) -> Result<Vec<Module<'_>>, Malformed> {
         return Err(Malformed::new("two CUDA modules have the same ID", place));
     }
     Ok(modules)
+}
+
+/// Returns the modules that the section [`MODULE_IDS`] of an object or program names: the ID of each,
+/// and whether a device link has its code. That link adds the ID again, after `def `.
+pub fn module_ids(section: &[u8]) -> Vec<(String, bool)> {
+    const LINKED: &[u8] = b"def ";
+    let texts = || {
+        section
+            .split(|byte| *byte == 0)
+            .filter(|text| !text.is_empty())
+    };
+    let linked: HashSet<&[u8]> = texts()
+        .filter_map(|text| text.strip_prefix(LINKED))
+        .collect();
+    let own: Vec<&[u8]> = texts().filter(|text| !text.starts_with(LINKED)).collect();
+    let mut known = HashSet::new();
+    // An object that `nvcc -dlink` makes has only the second form.
+    let all = own
+        .into_iter()
+        .chain(texts().filter_map(|text| text.strip_prefix(LINKED)));
+    all.filter(|id| known.insert(*id))
+        .map(|id| (printable_name(id), linked.contains(id)))
+        .collect()
 }
 
 /// The start of the names of the sections that list the kernels and variables that host code uses, by
@@ -301,6 +326,22 @@ mod tests {
         assert_eq!(found, [("_a", 0, &empty()[..]), ("_b", 16, &empty()[..])]);
         assert_eq!(modules(&object(&[], 1)).unwrap(), []);
         assert_eq!(modules(b"\x7fELF").unwrap(), []);
+    }
+
+    #[test]
+    fn the_ids_of_linked_modules_are_there_twice() {
+        let found = |text: &[u8]| module_ids(text);
+        let named = |id: &str, linked| (id.to_owned(), linked);
+        assert_eq!(
+            found(b"_a\0\0\0_b\0"),
+            [named("_a", false), named("_b", false)]
+        );
+        assert_eq!(
+            found(b"def _b\0_a\0_b\0_a"),
+            [named("_a", false), named("_b", true)]
+        );
+        assert_eq!(found(b"def _c\0"), [named("_c", true)]);
+        assert_eq!(found(b""), []);
     }
 
     #[test]

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union, c
 
 from offld import _offld
 from offld._errors import Error
-from offld._types import CheckReport, Entries, Kernel, Level, LinkedBy, Registration, SizeReport, Step
+from offld._types import CheckReport, Entries, Kernel, Level, LinkedBy, Module, Registration, SizeReport, Step
 
 __all__ = ["FileReport", "Image", "StrPath", "check", "images", "inspect", "inspect_bytes", "size"]
 
@@ -98,6 +98,8 @@ class FileReport:
     registrations: Tuple[Registration, ...]
     #: The entry tables.
     entries: Tuple[Entries, ...]
+    #: The modules that register themselves: those of nvcc's relocatable code, and of HIP's old driver.
+    modules: Tuple[Module, ...]
     #: The linkers of the device code, from offld's notes.
     linked_by: Tuple[LinkedBy, ...]
     #: Messages about unreadable parts, each with its location in the file.
@@ -120,6 +122,7 @@ def _report(inspected: _offld.Inspected) -> FileReport:
         images=tuple(image(given) for given in found["images"]),
         registrations=tuple(found["registrations"]),
         entries=tuple(found["entries"]),
+        modules=tuple(found["modules"]),
         linked_by=tuple(found["linked_by"]),
         errors=tuple(found["errors"]),
     )

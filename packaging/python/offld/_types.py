@@ -18,6 +18,7 @@ __all__ = [
     "Library",
     "LinkedBy",
     "Load",
+    "Module",
     "NotCompressed",
     "Registration",
     "Repeated",
@@ -100,6 +101,15 @@ class Entries(TypedDict):
     entry_size: Optional[int]
     count: Optional[int]
     llvm: Optional[str]
+
+
+class Module(TypedDict):
+    """Code that registers itself once a device link has it: relocatable code of nvcc, or of HIP's old driver."""
+
+    members: List[str]
+    runtime: str
+    id: str
+    linked: bool
 
 
 class LinkedBy(TypedDict):

@@ -470,7 +470,7 @@ impl Inputs {
 
     fn write_each(&self, job: &DeviceJob<'_>) -> Result<()> {
         for (input, path) in job.inputs.iter().zip(&self.each) {
-            std::fs::write(path, &input.bytes).with_context(|| cannot_write(path))?;
+            std::fs::write(path, &*input.bytes).with_context(|| cannot_write(path))?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! separate function reads symbol tables. It is called only if there are images, so that a link
 //! without device code costs little.
 
+mod code;
 mod modules;
 pub(crate) mod object;
 
@@ -21,6 +22,8 @@ use offload_formats::magic::{Magic, magic};
 use offload_formats::model::{Generation, OffloadKinds, Origin};
 use offload_formats::offload_binary;
 use offload_formats::offload_sections::{HIP_WRAPPERS, RELOCATABLE};
+
+pub(crate) use code::Code;
 
 /// A device image in a host object.
 #[derive(Debug)]
@@ -44,7 +47,7 @@ pub(crate) struct DeviceImage<'a> {
     pub debug: bool,
     /// The bytes, borrowed from the input unless they were compressed or had to be read from
     /// bitcode.
-    pub bytes: Cow<'a, [u8]>,
+    pub bytes: Code<'a>,
 }
 
 /// Returns every device image in the inputs, in command-line order.
@@ -117,7 +120,7 @@ pub(crate) fn host_code<'a>(
             raw_section: false,
             modules: None,
             debug: false,
-            bytes: Cow::Borrowed(object.data()),
+            bytes: object.data().into(),
         })
     });
     code.collect()
@@ -148,7 +151,7 @@ fn bitcode_images(index: usize, input_object: &InputObject) -> Result<Vec<Device
             Cow::Owned(bytes) => {
                 let found = in_bitcode_section(index, &origin, &image.section, &bytes)?;
                 all.extend(found.into_iter().map(|image| DeviceImage {
-                    bytes: Cow::Owned(image.bytes.into_owned()),
+                    bytes: image.bytes.into_owned(),
                     ..image
                 }));
             }
@@ -189,7 +192,7 @@ pub(crate) fn packaged<'a>(
             raw_section: false,
             modules: None,
             debug: false,
-            bytes: image.image,
+            bytes: image.image.into(),
         }
     });
     Ok(found.collect())

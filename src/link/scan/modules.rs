@@ -6,15 +6,17 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow};
 
-use super::{DeviceImage, object};
+use super::{Code, DeviceImage, object};
 use crate::link::inputs::InputObject;
 use offload_formats::bundle::Id;
-use offload_formats::error::Malformed;
 use offload_formats::fatbin::{self, Entry, Kind};
 use offload_formats::model::{OffloadKind, OffloadKinds, Origin, printable_name};
-use offload_formats::nvcc::{self, Module};
+use offload_formats::nvcc;
 use offload_formats::offload_sections::CUDA_PRELINKED;
-use offload_formats::registration::fatbin::HIP_IMAGE;
+use offload_formats::registration::fatbin::{HIP_IMAGE, ModuleCalls};
+
+/// The limit on copies and decompressed code, in relation to the object. Compilers stay far below it.
+const MOST_COPIES: usize = 256;
 
 /// The triple of code that nvcc compiled.
 const TRIPLE: &str = "nvptx64-nvidia-cuda";
@@ -25,6 +27,7 @@ const TRIPLE: &str = "nvptx64-nvidia-cuda";
 pub(super) fn cuda(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
     let origin = input_object.origin().in_section(CUDA_PRELINKED);
     let mut found = Vec::new();
+    let mut left = MOST_COPIES.saturating_mul(input_object.data().len().max(1 << 20));
     for module in
         nvcc::modules(input_object.data()).with_context(|| input_object.origin().to_string())?
     {
@@ -47,10 +50,23 @@ pub(super) fn cuda(index: usize, input_object: &InputObject) -> Result<Vec<Devic
             }
         }
         for (arch, (at, entry)) in best {
-            let bytes = code(input_object.data(), &module, at, entry).map_err(|fault| {
-                let fault = fault.shifted(module.at);
-                anyhow!(fault).context(origin.to_string())
-            })?;
+            let code = match entry.kind {
+                // No public tool reads the code itself.
+                Kind::LtoIr => nvcc::lto_object(input_object.data(), &module, at)
+                    .map(|object| Code::from(Cow::Owned(object))),
+                _ => Ok(Code::of_entry(entry)),
+            };
+            let bytes = code
+                .map_err(|fault| anyhow!(fault.shifted(module.at)).context(origin.to_string()))?;
+            // Members of archives are often not needed.
+            if !input_object.lazy {
+                load(&bytes, &origin, module.at)?;
+            }
+            if let Code::Plain(Cow::Owned(copy)) = &bytes {
+                left = left
+                    .checked_sub(copy.len())
+                    .ok_or_else(|| anyhow!("{origin}: the code of its modules is too large"))?;
+            }
             found.push(DeviceImage {
                 input_object: index,
                 origin: origin.clone(),
@@ -84,15 +100,7 @@ pub(super) fn hip<'a>(
     let facts = object::elf_facts(input_object.data())
         .with_context(|| input_object.origin().to_string())?;
     let names = facts.undefined.iter().map(|need| need.name.as_ref());
-    let units = names.filter_map(|name| {
-        let unit = name.strip_prefix(HIP_IMAGE.as_bytes())?;
-        let unit = match unit {
-            [] => unit,
-            [b'_', unit @ ..] => unit,
-            _ => return None,
-        };
-        Some(printable_name(unit))
-    });
+    let units = names.filter_map(|name| ModuleCalls::id_of(HIP_IMAGE, name).map(printable_name));
     Ok(Some(DeviceImage {
         input_object: index,
         origin,
@@ -102,21 +110,12 @@ pub(super) fn hip<'a>(
         raw_section: false,
         modules: Some(units.collect()),
         debug: false,
-        bytes: Cow::Borrowed(contents),
+        bytes: contents.into(),
     }))
 }
 
-/// Returns the code of the entry with the index `at` of a module's fatbinary, in the form that nvlink
-/// reads.
-fn code<'a>(
-    object: &[u8],
-    module: &Module<'a>,
-    at: usize,
-    entry: &Entry<'a>,
-) -> Result<Cow<'a, [u8]>, Malformed> {
-    if entry.kind == Kind::LtoIr {
-        // No public tool reads the code itself.
-        return nvcc::lto_object(object, module, at).map(Cow::Owned);
-    }
-    entry.plain()
+/// Decompresses the code of a module, whose fatbinary is at the offset `at` of its section.
+fn load(code: &Code<'_>, origin: &Origin, at: u64) -> Result<()> {
+    code.load()
+        .map_err(|fault| anyhow!(fault.shifted(at)).context(origin.to_string()))
 }

@@ -209,7 +209,7 @@ pub(super) fn llvm14_image<'a>(
         raw_section: true,
         modules: None,
         debug: false,
-        bytes: Cow::Borrowed(bytes),
+        bytes: bytes.into(),
     })
 }
 

@@ -172,6 +172,10 @@ fn select_once<'a>(
         let mut inputs: Vec<&DeviceImage<'a>> = members.iter().map(|&at| &found[at]).collect();
         inputs.sort_by_key(|image| ranks[image.input_object]);
         inputs.extend(host_code_pulls(&inputs, host_code, facts, &target)?);
+        for input in &inputs {
+            let damaged = |fault| anyhow::anyhow!("{}: {fault}", input.origin);
+            input.bytes.load().map_err(damaged)?;
+        }
         let target = members.iter().fold(target, |target, &at| {
             target.named_like(&candidates.targets[at])
         });

@@ -200,7 +200,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The functions of the driver, which device code calls although no input defines them.
+/// The functions of NVIDIA's driver that device code calls.
 const OF_THE_DRIVER: [&[u8]; 4] = [b"vprintf", b"malloc", b"free", b"__assertfail"];
 
 /// Returns the symbols that no input of `job` defines, each with the object that needs it. Code for

@@ -227,6 +227,14 @@ impl<'f> Resolver<'f> {
     }
 }
 
+/// Whether some of these images need a symbol that none of them defines.
+fn has_open_symbols(tables: &BTreeMap<usize, HostFacts<'_>>) -> bool {
+    let defined = tables.values().flat_map(|table| &table.defined);
+    let defined: HashSet<&[u8]> = defined.map(|symbol| symbol.name.as_ref()).collect();
+    let mut needs = tables.values().flat_map(|table| &table.undefined);
+    needs.any(|need| !need.weak && !defined.contains(need.name.as_ref()))
+}
+
 /// Adds to `members` the images of `waiting` that define undefined symbols of members, until
 /// nothing more is needed. Returns the added images with their reasons.
 pub(super) fn device_pulls(
@@ -235,7 +243,14 @@ pub(super) fn device_pulls(
     waiting: &[usize],
 ) -> Result<BTreeMap<usize, String>> {
     let mut tables: BTreeMap<usize, HostFacts<'_>> = BTreeMap::new();
-    for &at in members.iter().chain(waiting) {
+    for &at in members.iter() {
+        tables.insert(at, symbols(&found[at])?);
+    }
+    if !has_open_symbols(&tables) {
+        // Without this, large libraries would be decompressed.
+        return Ok(BTreeMap::new());
+    }
+    for &at in waiting {
         tables.insert(at, symbols(&found[at])?);
     }
     let mut offered: HashMap<Cow<'_, [u8]>, usize> = HashMap::new();

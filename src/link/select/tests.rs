@@ -16,7 +16,7 @@ fn image(input_object: usize, triple: &str, arch: &str) -> DeviceImage<'static> 
         arch: arch.to_owned(),
         kinds: OffloadKinds::default().with(OffloadKind::OpenMp),
         raw_section: false,
-        bytes: Cow::Borrowed(b"no symbols in here"),
+        bytes: b"no symbols in here".as_slice().into(),
     }
 }
 

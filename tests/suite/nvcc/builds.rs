@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use libtest_mimic::{Failed, Trial};
 
 use super::{
-    Inputs, LIBRARY, PLAIN, Program, Toolkit, by_offld, device_linked, endings, registered,
-    same_cubins,
+    Inputs, LIBRARY, PLAIN, Program, Toolkit, by_offld, device_linked, endings, libraries,
+    registered, same_cubins,
 };
 use crate::support::{
     Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, made, missing, output, passed,
@@ -14,7 +14,9 @@ use crate::support::{
 };
 
 pub(super) fn trials() -> Vec<Trial> {
-    let all: [(&str, fn(&Toolkit, &Work) -> Outcome); 14] = [
+    let all: [(&str, fn(&Toolkit, &Work) -> Outcome); 16] = [
+        ("cmake", cmake),
+        ("meson", meson),
         ("guide", guide),
         ("shared_library_links_its_own_modules", shared_library),
         (
@@ -46,23 +48,96 @@ pub(super) fn trials() -> Vec<Trial> {
         .collect()
 }
 
-/// The commands of docs/guides/nvcc.md.
-fn guide(toolkit: &Toolkit, work: &Work) -> Outcome {
+/// Returns the code block of docs/guides/nvcc.md in a language, with the directory of the tool links.
+/// Copies the sources that it names.
+fn block(work: &Work, language: &str) -> Result<String, Failed> {
     let page = std::fs::read_to_string(root().join("docs/guides/nvcc.md"))?;
-    let commands = page
-        .split("```sh\n")
+    let block = page
+        .split(&format!("```{language}\n"))
         .nth(1)
         .and_then(|rest| rest.split("```").next())
-        .ok_or("no commands")?;
+        .ok_or("no such block")?;
     for file in ["main.cu", "other.cu", "check.h"] {
         std::fs::copy(root().join("tests/nvcc").join(file), work.path().join(file))?;
     }
+    Ok(block.replace("DIR", &made().as_ld.display().to_string()))
+}
+
+fn guide(toolkit: &Toolkit, work: &Work) -> Outcome {
     let libraries = endings(toolkit)?;
-    let script = commands
-        .replace("-B DIR", &format!("-B {}", made().as_ld.display()))
-        .replace("-lcudart", &format!("{} -lcudart", libraries[0]));
+    let script = block(work, "sh")?.replace("-lcudart", &format!("{} -lcudart", libraries[0]));
     run(toolkit.command(work, "sh").args(["-ec", &script]))?;
     let ledger = registered(work, &work.path().join("program"))?;
+    expect_in(&ledger, "cuda function lib=0 name=_Z5otherPi")?;
+    passed()
+}
+
+/// A build without a device-link step. After an edit of host code, only the host link runs.
+fn cmake(toolkit: &Toolkit, work: &Work) -> Outcome {
+    if which::which("cmake").is_err() {
+        return missing("cmake");
+    }
+    work.file("CMakeLists.txt", block(work, "cmake")?);
+    let log = work.path().join("log");
+    let build = |words: &[&str]| -> Result<String, Failed> {
+        let mut command = toolkit.command(work, "cmake");
+        command
+            .env("OFFLD_CACHE", work.path().join("cache"))
+            .env("OFFLD_CACHE_LOG", &log);
+        run(command.args(words))
+    };
+    build(&[
+        "-B",
+        "build",
+        "-DCMAKE_CUDA_ARCHITECTURES=80-real;90-real",
+        "-DCMAKE_CUDA_RUNTIME_LIBRARY=Shared",
+        &format!("-DCMAKE_EXE_LINKER_FLAGS=-L{}", libraries(toolkit)?.display()),
+    ])?;
+    let built = build(&["--build", "build", "--verbose"])?;
+    expect_not_in(&built, "dlink")?;
+    expect_not_in(&built, "device_link")?;
+    let ledger = registered(work, &work.path().join("build/app"))?;
+    expect_in(&ledger, "cuda function lib=0 name=_Z5otherPi")?;
+    let misses = std::fs::read_to_string(&log)?;
+    std::fs::remove_file(&log)?;
+    expect_equal(
+        "device links",
+        "2",
+        &misses.matches("\"miss\"").count().to_string(),
+    )?;
+    let source = std::fs::read_to_string(work.path().join("main.cu"))?;
+    work.file(
+        "main.cu",
+        source.replace("return finish();", "puts(\"edited\");\n  return finish();"),
+    );
+    build(&["--build", "build"])?;
+    let hits = std::fs::read_to_string(&log)?;
+    expect_equal(
+        "found in the cache",
+        "2",
+        &hits.matches("\"hit\"").count().to_string(),
+    )?;
+    expect_not_in(&hits, "\"miss\"")?;
+    passed()
+}
+
+fn meson(toolkit: &Toolkit, work: &Work) -> Outcome {
+    if which::which("meson").is_err() || which::which("ninja").is_err() {
+        return missing("meson and ninja");
+    }
+    let libraries = libraries(toolkit)?;
+    let project = block(work, "meson")?.replace(
+        "'-lcudart'",
+        &format!("'-L{}', '-lcudart'", libraries.display()),
+    );
+    work.file("meson.build", project);
+    let build = |program: &str, words: &[&str]| -> Result<String, Failed> {
+        let mut command = toolkit.command(work, program);
+        run(command.env("CUDA_PATH", &toolkit.nvcc).args(words))
+    };
+    build("meson", &["setup", "--buildtype=release", "build"])?;
+    build("ninja", &["-C", "build"])?;
+    let ledger = registered(work, &work.path().join("build/app"))?;
     expect_in(&ledger, "cuda function lib=0 name=_Z5otherPi")?;
     passed()
 }

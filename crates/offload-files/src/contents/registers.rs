@@ -9,14 +9,18 @@ use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Error, Result};
-use object::{Object, ObjectSymbol};
+use object::{Object, ObjectSection, ObjectSymbol};
 
-use super::report::{Library, Registration};
+use super::report::{Library, Module, Registration};
 use super::walk::{Cursor, Walk};
 use offld_system::io::bytes::Bytes;
 use offld_system::io::loader::{Loader, RunPaths};
 use offload_formats::dynamic::{self, Dynamic};
 use offload_formats::error::Malformed;
+use offload_formats::model::printable_name;
+use offload_formats::nvcc;
+use offload_formats::offload_sections::HIP_WRAPPERS;
+use offload_formats::registration::fatbin::ModuleCalls;
 use offload_formats::registration::{fatbin, openmp, sycl};
 
 /// A runtime: its function that registers images, its name, and the prefixes of the names of its
@@ -49,6 +53,33 @@ const RUNTIMES: [Runtime; 4] = [
         libraries: &["libsycl"],
     },
 ];
+
+/// Records the modules of the ELF file at `cursor` that register themselves.
+pub(super) fn modules(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
+    let data = cursor.piece.bytes();
+    let file = object::File::parse(data)?;
+    let mut found: Vec<(&'static str, String, bool)> = Vec::new();
+    if let Some(section) = file.section_by_name(nvcc::MODULE_IDS) {
+        let ids = nvcc::module_ids(section.data()?);
+        found.extend(ids.into_iter().map(|(id, linked)| ("cuda", id, linked)));
+    }
+    let is_object = matches!(file.kind(), object::ObjectKind::Relocatable);
+    if is_object && file.section_by_name(HIP_WRAPPERS).is_some() {
+        let names = file.symbols().filter(|symbol| symbol.is_undefined());
+        let ids = names
+            .filter_map(|symbol| ModuleCalls::id_of(fatbin::HIP_IMAGE, symbol.name_bytes().ok()?));
+        found.extend(ids.map(|id| ("hip", printable_name(id), false)));
+    }
+    let members = cursor.place.members();
+    let module = |(runtime, id, linked)| Module {
+        members: members.clone(),
+        runtime,
+        id,
+        linked,
+    };
+    walk.modules.extend(found.into_iter().map(module));
+    Ok(())
+}
 
 /// Records the registrations of the object or program at `cursor`. If it has no images
 /// (`has_images`) but defines the function itself, it is the runtime and does not use one.

@@ -51,6 +51,9 @@ pub struct FileReport {
     pub registrations: Vec<Registration>,
     /// The tables of entries that it registers.
     pub entries: Vec<Entries>,
+    /// The modules that register themselves: those of nvcc's relocatable code, and the translation
+    /// units of HIP's old driver.
+    pub modules: Vec<Module>,
     /// The versions of offld that linked its device code, from notes in the file.
     pub linked_by: Vec<Linker>,
     /// The errors in it, each with its location.
@@ -64,6 +67,20 @@ pub struct FileReport {
     /// The parts of the file that hold the images, as they are nested; none without images.
     #[serde(skip)]
     pub(crate) tree: Option<Node>,
+}
+
+/// A module that registers its own kernels and variables, once a device link has its code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Module {
+    /// The archive members that contain it, the outermost first.
+    pub members: Vec<String>,
+    /// The runtime: `cuda` or `hip`.
+    pub runtime: &'static str,
+    /// Its ID: `_31f2b892_4_a_cu_table`. Empty for HIP code of old compilers.
+    pub id: String,
+    /// Whether a device link has its code, so that the program can use it.
+    pub linked: bool,
 }
 
 /// A device image.

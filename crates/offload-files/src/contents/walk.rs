@@ -14,7 +14,7 @@ use super::folders::Choice;
 use super::image::{self, ImageMetadata};
 use super::inflate::{self, Allowance};
 use super::layout::{Fill, Layout, LayoutPosition, Part};
-use super::report::{Entries, FileReport, Image, Linker, Place, Registration, Step};
+use super::report::{Entries, FileReport, Image, Linker, Module, Place, Registration, Step};
 use super::tree::{NodeKind, Recorder};
 use super::{Options, Reader, archive, bytes_of, containers, objects, registers};
 use offld_system::io::file_slice::{FileSlice, Spool};
@@ -43,6 +43,7 @@ pub(super) struct Walk<'r> {
     pub(super) images: Vec<Image>,
     pub(super) registrations: Vec<Registration>,
     pub(super) entries: Vec<Entries>,
+    pub(super) modules: Vec<Module>,
     pub(super) linked_by: Vec<Linker>,
     pub(super) registered: Vec<Registered>,
     pub(super) errors: Vec<String>,
@@ -153,7 +154,8 @@ impl<'r> Walk<'r> {
         let signals = Arc::clone(&session.signals);
         let left = Arc::new(AtomicU64::new(FEW + size / BYTES_EACH));
         let (images, registrations, entries) = (Vec::new(), Vec::new(), Vec::new());
-        let (linked_by, registered, errors) = (Vec::new(), Vec::new(), Vec::new());
+        let (modules, linked_by) = (Vec::new(), Vec::new());
+        let (registered, errors) = (Vec::new(), Vec::new());
         let reached = reader.meter.map(Meter::file).unwrap_or_default();
         let allowance = Allowance::new(size, options.max_unpacked, &signals);
         let layout = options.sizes.as_ref().map(Layout::new);
@@ -163,6 +165,7 @@ impl<'r> Walk<'r> {
             images,
             registrations,
             entries,
+            modules,
             linked_by,
             registered,
             errors,
@@ -218,6 +221,7 @@ impl<'r> Walk<'r> {
             images,
             registrations,
             entries,
+            modules,
             linked_by,
             registered,
             errors,
@@ -233,6 +237,7 @@ impl<'r> Walk<'r> {
             images,
             registrations,
             entries,
+            modules,
             linked_by,
             errors,
             registered,
@@ -414,6 +419,7 @@ impl<'r> Walk<'r> {
         }
         if is_elf(kind) {
             self.linkers(cursor)?;
+            registers::modules(self, cursor)?;
         }
         objects::in_plain_data(self, cursor, before)
     }

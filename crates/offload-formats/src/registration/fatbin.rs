@@ -88,6 +88,15 @@ pub enum ModuleCalls {
 }
 
 impl ModuleCalls {
+    /// Returns the ID of the module whose symbol for `name` is `symbol`.
+    pub fn id_of<'s>(name: &str, symbol: &'s [u8]) -> Option<&'s [u8]> {
+        match symbol.strip_prefix(name.as_bytes())? {
+            [] => Some(&[]),
+            [b'_', id @ ..] => Some(id),
+            _ => None,
+        }
+    }
+
     /// Returns the symbol that is `name` for the module `id`.
     pub fn symbol(name: &str, id: &str) -> String {
         if id.is_empty() {
