@@ -135,7 +135,7 @@ by_gcc() { # NAME ARGUMENT…
 if [ -n "$nvcc" ]; then
     "$offld" links --as-ld as-ld >/dev/null
     cp -L "$nvcc/lib/libcudart.so.13" "$out/"
-    sm=(-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90)
+    sm=("-gencode=arch=compute_80,code=sm_80" "-gencode=arch=compute_90,code=sm_90")
     units "${sm[@]}" main other library device square unused dynamic texture virtual shape mixed
     by_gcc nvcc-rdc nvcc/main.o nvcc/other.o
     OFFLD_LATE_IMAGES=on by_gcc nvcc-late nvcc/main.o nvcc/other.o
@@ -155,7 +155,7 @@ if [ -n "$nvcc" ]; then
             nvcc/clang.o nvcc/mixed.o nvcc/other.o "$out/libcudart.so.13" -Wl,-rpath,"\$ORIGIN" -o "$out/nvcc-mixed${lto:+-lto}"
     done
     for arch in 80 90; do "$offld" prune --keep "sm_$arch" "$out/nvcc-rdc" -o "$out/nvcc-pruned-sm_$arch" >/dev/null; done
-    lto=(-gencode=arch=compute_80,code=lto_80 -gencode=arch=compute_90,code=lto_90)
+    lto=("-gencode=arch=compute_80,code=lto_80" "-gencode=arch=compute_90,code=lto_90")
     units "${lto[@]}" main other library device square unused dynamic
     rm nvcc/libparts.a
     "$llvm/llvm-ar" rcs nvcc/libparts.a nvcc/unused.o nvcc/square.o nvcc/device.o nvcc/library.o

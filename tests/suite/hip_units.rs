@@ -12,6 +12,9 @@ use super::support::{
     missing, offld, passed, root, run, run_failing, stderr_of, test, with_llvm,
 };
 
+/// A test with its name.
+type Named = (&'static str, fn() -> Outcome);
+
 const OLD: &[&str] = &["-fgpu-rdc", "--no-offload-new-driver"];
 const NEW: &[&str] = &["-fgpu-rdc", "--offload-new-driver"];
 const UNITS: [&str; 3] = ["main", "other", "archived"];
@@ -37,7 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             of_release(major)
         }));
     }
-    let all: [(&str, fn() -> Outcome); 8] = [
+    let all: [Named; 8] = [
         ("guide", guide),
         ("gcc_as_the_driver", by_gcc),
         ("shared_library", shared_library),

@@ -20,6 +20,9 @@ use super::support::{
     nvcc, offld, passed, root, run, test,
 };
 
+/// A test with its name.
+type Named = (&'static str, fn(&Toolkit, &Work) -> Outcome);
+
 /// A program.
 #[derive(Clone, Copy)]
 struct Program {

@@ -261,11 +261,7 @@ mod tests {
 
     /// An object with modules of these IDs, whose pointers have these addends.
     fn object(modules: &[(&str, i64)], version: u32) -> Vec<u8> {
-        let mut object = Object::new(
-            BinaryFormat::Elf,
-            Architecture::X86_64,
-            Endianness::Little.into(),
-        );
+        let mut object = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
         let code = object.add_section(
             Vec::new(),
             CUDA_PRELINKED.as_bytes().to_vec(),

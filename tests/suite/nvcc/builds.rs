@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use libtest_mimic::{Failed, Trial};
 
 use super::{
-    Inputs, LIBRARY, PLAIN, Program, Toolkit, by_offld, device_linked, endings, libraries,
+    Inputs, LIBRARY, Named, PLAIN, Program, Toolkit, by_offld, device_linked, endings, libraries,
     registered, same_cubins,
 };
 use crate::support::{
@@ -14,7 +14,7 @@ use crate::support::{
 };
 
 pub(super) fn trials() -> Vec<Trial> {
-    let all: [(&str, fn(&Toolkit, &Work) -> Outcome); 16] = [
+    let all: [Named; 16] = [
         ("cmake", cmake),
         ("meson", meson),
         ("guide", guide),
@@ -91,7 +91,10 @@ fn cmake(toolkit: &Toolkit, work: &Work) -> Outcome {
         "build",
         "-DCMAKE_CUDA_ARCHITECTURES=80-real;90-real",
         "-DCMAKE_CUDA_RUNTIME_LIBRARY=Shared",
-        &format!("-DCMAKE_EXE_LINKER_FLAGS=-L{}", libraries(toolkit)?.display()),
+        &format!(
+            "-DCMAKE_EXE_LINKER_FLAGS=-L{}",
+            libraries(toolkit)?.display()
+        ),
     ])?;
     let built = build(&["--build", "build", "--verbose"])?;
     expect_not_in(&built, "dlink")?;

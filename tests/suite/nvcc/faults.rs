@@ -6,13 +6,13 @@ use std::process::Command;
 use libtest_mimic::{Failed, Trial};
 use object::{Object, ObjectSection};
 
-use super::{Inputs, PLAIN, Program, Toolkit, endings};
+use super::{Inputs, Named, PLAIN, Program, Toolkit, endings};
 use crate::support::{
     Outcome, Work, expect_in, expect_not_in, made, missing, passed, run, run_failing, test,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
-    let all: [(&str, fn(&Toolkit, &Work) -> Outcome); 7] = [
+    let all: [Named; 7] = [
         ("missing_architecture", missing_architecture),
         ("only_ptx", only_ptx),
         ("missing_nvlink", missing_nvlink),

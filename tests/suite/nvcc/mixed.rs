@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use libtest_mimic::{Failed, Trial};
 
-use super::{Toolkit, by_offld, endings, libraries, registered};
+use super::{Named, Toolkit, by_offld, endings, libraries, registered};
 use crate::kinds::stubs;
 use crate::support::{
     Outcome, Work, cuda_tools, expect_equal, expect_in, expect_not_in, llvm, made, missing, passed,
@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 pub(super) fn trials() -> Vec<Trial> {
-    let all: [(&str, fn(&Toolkit, &Work) -> Outcome); 8] = [
+    let all: [Named; 8] = [
         ("clang_and_nvcc_call_each_other", both_compilers),
         ("clang_and_nvcc_by_the_wrapper", by_the_wrapper),
         ("bitcode_of_clang_and_nvcc", bitcode),
