@@ -1,21 +1,42 @@
 # shellcheck shell=bash
-# Rows of a link of nvcc's relocatable code for six GPUs, compared with `nvcc -dlink` and the host linker.
+# Rows of a link of nvcc's relocatable code for six GPUs, compared with `nvcc -dlink` and the host link of its object, which is the floor.
 
 NVCC_UNITS=${NVCC_UNITS:-100} NVCC_RUNS=${NVCC_RUNS:-3}
 nvcc_gpus=(75 80 86 89 90 100)
 
-# A unit whose kernel calls a device function of its own and one of the next unit.
+# A unit with a kernel that multiplies small matrices, and that calls a device function of the next unit.
 nvcc_unit() { # N
     local next=$((($1 + 1) % NVCC_UNITS))
     cat <<EOT
 extern __device__ float of_$next(float);
 __device__ float table_$1[64];
 __device__ float of_$1(float x) { return x * $1.5f + table_$1[threadIdx.x & 63]; }
+template <int n> struct Matrix {
+  float at[n][n];
+  __device__ Matrix times(const Matrix &other) const {
+    Matrix result;
+    for (int i = 0; i < n; ++i)
+      for (int k = 0; k < n; ++k) {
+        result.at[i][k] = 0;
+        for (int m = 0; m < n; ++m)
+          result.at[i][k] += at[i][m] * other.at[m][k];
+      }
+    return result;
+  }
+};
 __global__ void kernel_$1(float *data, int count) {
-  for (int i = threadIdx.x; i < count; i += 64)
-    data[i] = of_$1(data[i]) + of_$next(data[i]) * data[i + 1];
+  for (int i = 16 * threadIdx.x; i + 16 < count; i += 1024) {
+    Matrix<4> a, b;
+    for (int n = 0; n < 16; ++n) {
+      a.at[n / 4][n % 4] = data[i + n];
+      b.at[n % 4][n / 4] = of_$1(data[i + n]) + of_$next(data[i + n]);
+    }
+    Matrix<4> c = a.times(b).times(a);
+    for (int n = 0; n < 16; ++n)
+      data[i + n] = c.at[n / 4][n % 4];
+  }
 }
-void run_$1(float *data) { kernel_$1<<<1, 64>>>(data, 100); }
+void run_$1(float *data) { kernel_$1<<<1, 64>>>(data, 100000); }
 EOT
 }
 
@@ -44,10 +65,11 @@ group_nvcc() {
     local libraries="-L$compiler/lib -lcudadevrt -lcudart_static -ldl -lrt -lpthread"
     echo "'$compiler/bin/nvcc' -dlink ${options[*]} ${objects[*]} -o nvcc/dlink.o && g++ ${objects[*]} nvcc/dlink.o $libraries -o nvcc/theirs" > nvcc/theirs.sh
     echo "PATH='$compiler/bin':\$PATH g++ -B nvcc/ld ${objects[*]} $libraries -o nvcc/ours" > nvcc/ours.sh
+    echo "g++ ${objects[*]} nvcc/dlink.o $libraries -o nvcc/floor" > nvcc/floor.sh
     sh nvcc/theirs.sh || fail 'nvcc cannot link the units (see above)'
-    row nvcc-cold "$NVCC_UNITS units of nvcc for ${#nvcc_gpus[@]} GPUs, cold, compared with nvcc -dlink" theirs='sh nvcc/theirs.sh' \
+    row nvcc-cold "$NVCC_UNITS units of nvcc for ${#nvcc_gpus[@]} GPUs, cold, compared with nvcc -dlink" floor_is='g++ alone' floor='sh nvcc/floor.sh' theirs='sh nvcc/theirs.sh' \
         ours='sh nvcc/ours.sh' before=cold_nvcc runs="$NVCC_RUNS"
     sh nvcc/ours.sh || fail 'offld cannot link the units (see above)'
-    row nvcc-warm "$NVCC_UNITS units of nvcc for ${#nvcc_gpus[@]} GPUs, warm, compared with nvcc -dlink" theirs='sh nvcc/theirs.sh' \
+    row nvcc-warm "$NVCC_UNITS units of nvcc for ${#nvcc_gpus[@]} GPUs, warm, compared with nvcc -dlink" floor_is='g++ alone' floor='sh nvcc/floor.sh' theirs='sh nvcc/theirs.sh' \
         ours='sh nvcc/ours.sh' runs="$NVCC_RUNS"
 }

@@ -118,8 +118,17 @@ pub(crate) fn select<'a>(
     options: &SelectOptions,
 ) -> Result<Selection<'a>> {
     let mut options = Cow::Borrowed(options);
+    let mut reasons = BTreeMap::new();
     loop {
-        let (selection, taken) = select_once(found, host_code, facts, lazy, origins, &options)?;
+        let (selection, taken) = select_once(
+            found,
+            host_code,
+            facts,
+            lazy,
+            origins,
+            &options,
+            &mut reasons,
+        )?;
         // The registration code refers to the modules that it registers, so the host link extracts
         // them. They may need more modules.
         let mut more = modules::only_for_devices(&selection.jobs, lazy, &taken);
@@ -132,7 +141,8 @@ pub(crate) fn select<'a>(
     }
 }
 
-/// Selects the device links. Returns them with the objects of the host link.
+/// Selects the device links. Returns them with the objects of the host link. `device_pulled`: the
+/// reasons for images that only device code needs, to which this adds.
 fn select_once<'a>(
     found: &'a [DeviceImage<'a>],
     host_code: &'a [DeviceImage<'a>],
@@ -140,6 +150,7 @@ fn select_once<'a>(
     lazy: &[bool],
     origins: &[String],
     options: &SelectOptions,
+    device_pulled: &mut BTreeMap<usize, String>,
 ) -> Result<(Selection<'a>, line_order::Taken)> {
     let taken = resolve::host_link(facts, lazy, origins, options);
     let line_order::Taken { order, pulled } = &taken;
@@ -154,7 +165,6 @@ fn select_once<'a>(
         .iter()
         .enumerate()
         .for_each(|(rank, &object)| ranks[object] = rank);
-    let mut device_pulled: BTreeMap<usize, String> = BTreeMap::new();
     let mut jobs: Vec<DeviceJob<'a>> = Vec::new();
     // By image: the kinds of the linked images that contain it; none if no linked image does.
     let mut linked: Vec<Option<OffloadKinds>> = vec![None; found.len()];
@@ -196,11 +206,10 @@ fn select_once<'a>(
     let members = (0..found.len()).filter(|&at| lazy[found[at].input_object]);
     let why = members.map(|at| {
         let object = found[at].input_object;
-        let reason = why(
-            device_pulled.get(&at),
-            pulled[object].as_ref(),
-            linked[at].is_some(),
-        );
+        let by_device = device_pulled.get(&at);
+        // The host link extracts members that device code needs for that reason alone.
+        let by_host = pulled[object].as_ref().filter(|_| by_device.is_none());
+        let reason = why(by_device, by_host, linked[at].is_some());
         format!("{}: {}: {reason}", origins[object], candidates.targets[at])
     });
     let why = why.collect();

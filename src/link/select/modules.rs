@@ -120,7 +120,8 @@ pub(super) fn lto_pulls(
     new.map(|at| (at, reason.to_owned())).collect()
 }
 
-/// Returns the symbols that the objects of the host link and its shared libraries define.
+/// Returns the symbols of other device links that the objects of the host link and its shared libraries
+/// define.
 fn defined<'f>(
     facts: &'f [HostFacts<'_>],
     taken: &Taken,
@@ -131,9 +132,16 @@ fn defined<'f>(
         .iter()
         .flat_map(|&object| &facts[object].defined);
     let libraries = options.shared.iter().flat_map(|library| &library.defines);
+    let is_of_device_link = |name: &&[u8]| {
+        let starts = [nvcc::REGISTER, fatbin::HIP_IMAGE];
+        starts
+            .iter()
+            .any(|start| name.starts_with(start.as_bytes()))
+    };
     objects
         .map(|symbol| symbol.name.as_ref())
         .chain(libraries.map(Vec::as_slice))
+        .filter(is_of_device_link)
         .collect()
 }
 
