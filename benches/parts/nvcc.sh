@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Rows of a link of nvcc's relocatable code for six GPUs, compared with `nvcc -dlink` and the host link of its object, which is the floor.
+# Rows of a link of nvcc's relocatable code for six GPUs. They compare offld with `nvcc -dlink` plus a host link. The floor is the host link.
 
 NVCC_UNITS=${NVCC_UNITS:-100} NVCC_RUNS=${NVCC_RUNS:-3}
 nvcc_gpus=(75 80 86 89 90 100)

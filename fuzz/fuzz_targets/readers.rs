@@ -102,12 +102,13 @@ fn modules(data: &[u8]) {
         assert!(module.at >= end && module.fatbin.len() <= data.len());
         end = module.at + module.fatbin.len() as u64;
         // The copies of one small object may be many.
-        for (at, entry) in fatbin::entries(module.fatbin).0.iter().enumerate().take(4) {
+        for entry in fatbin::entries(module.fatbin).0.iter().take(4) {
             if entry.plain_size < 1 << 20 {
                 let _ = entry.plain();
             }
             if entry.kind == fatbin::Kind::LtoIr {
-                if let Ok(object) = nvcc::lto_object(data, module, at) {
+                let uses = nvcc::HostUses::read(data).unwrap_or_default();
+                if let Ok(object) = nvcc::lto_object(module, entry, &uses) {
                     assert!(nvcc::is_lto_object(&object));
                 }
             }

@@ -409,7 +409,8 @@ fn llvm_commands(
     session: &Session,
 ) -> Result<Vec<Equivalent>> {
     let settings = context.settings;
-    let known = payload.generation == Generation::Llvm21
+    let known = payload.modules.is_empty()
+        && payload.generation == Generation::Llvm21
         && (payload.kind != OffloadKind::Sycl || context.sycl == sycl::Registration::Llvm22);
     if !known {
         return Ok(Vec::new());

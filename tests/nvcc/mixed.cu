@@ -9,8 +9,14 @@ __global__ void by_nvcc(int *p) {
     ++clang_counter;
 }
 void run_other();
+int value_at_start(); /* in clang_kernels.cpp */
 int main() {
   begin();
+  int value = value_at_start();
+  if (has_device && value != 5) {
+    printf("the constructor's kernel stored %d\n", value);
+    return 1;
+  }
   check("by clang", 32, launch_by_clang, [](int i) { return 2 * i + 4; });
   check("by nvcc", 32, [](int *p) { by_nvcc<<<1, 32>>>(p); }, [](int i) { return 2 * i + 1; });
   check("by clang again", 32, launch_by_clang, [](int i) { return 2 * i + 5; });

@@ -40,7 +40,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             of_release(major)
         }));
     }
-    let all: [Named; 8] = [
+    let all: [Named; 9] = [
+        ("library_with_plain_names", library_with_plain_names),
         ("guide", guide),
         ("gcc_as_the_driver", by_gcc),
         ("shared_library", shared_library),
@@ -240,7 +241,7 @@ fn mixed(linker: &str) -> Outcome {
     passed()
 }
 
-/// Objects of LLVM 16 and earlier have no IDs, and use the plain names.
+/// Objects of LLVM 18 and earlier have no IDs, and use the plain names. Those of LLVM 19 have IDs.
 fn of_release(major: u32) -> Outcome {
     let Some(release) = Release::of(major) else {
         return missing(format!("LLVM {major} (make setup-releases)"));
@@ -394,12 +395,38 @@ fn relocatable() -> Outcome {
             .command(llvm("clang++"))
             .arg(format!("-B{}", made().as_ld.display()))
             .env("OFFLD_LINKER", host_linker(linker).ok_or("no linker")?)
-            .args(["-r", "-o", "both.o", "other.o"]))?;
-        let ours = by_offld(&work, linker, &["main.o", "both.o", "archived.o"])?;
+            .args(["-r", "-o", "both.o", "other.o", "archived.o"]))?;
+        let ours = by_offld(&work, linker, &["main.o", "both.o"])?;
         let ledger = registered(&work, &ours)?;
         expect_in(&ledger, "hip launch lib=0 name=_Z5twiceIfEvPT_")?;
     }
     passed()
+}
+
+/// A shared library with device code of its own exports the names of its bundle. The program has its own.
+fn library_with_plain_names() -> Outcome {
+    let work = Work::new();
+    compile_all(&work)?;
+    work.file(
+        "library.c",
+        "char __hip_fatbin[4096], __hip_fatbin_other[4096];\n",
+    );
+    run(work
+        .command("cc")
+        .args(["-shared", "-fPIC", "-o", "libplain.so", "library.c"]))?;
+    let theirs = reference(&work)?;
+    let ours = by_offld(
+        &work,
+        "bfd",
+        &[
+            "main.o",
+            "other.o",
+            "archived.o",
+            "-Wl,--no-as-needed",
+            "./libplain.so",
+        ],
+    )?;
+    same(&work, &theirs, &ours)
 }
 
 /// clang's own link of HIP gives its linker objects without device code, and one with the linked code.

@@ -119,7 +119,7 @@ impl<'a> Entry<'a> {
                 .map(Cow::Owned)
                 .map_err(|inner| fault(inner.what)),
             Some(Method::Zstd) => {
-                /// A limit for small entries, beyond which data must be as dense as LZ4's.
+                /// Entries up to this size may have any compression ratio, larger ones at most LZ4's.
                 const SMALL: u64 = 64 << 20;
                 let packed = self.stored.len() as u64;
                 if self.plain_size > SMALL && is_too_much_for_lz4(packed, self.plain_size) {
@@ -317,6 +317,27 @@ pub fn entries(data: &[u8]) -> (Vec<Entry<'_>>, Option<Malformed>) {
         }
     }
     (entries, None)
+}
+
+/// Returns a fatbinary with `entry` alone, which is an entry of the fatbinary `data`.
+///
+/// # Errors
+/// The entry is not part of `data`.
+pub fn of_entry(data: &[u8], entry: &Entry<'_>) -> Result<Vec<u8>, Malformed> {
+    const OTHER: &str = "an entry of another fatbinary";
+    let header = entry.header.len() as u64;
+    let start = entry
+        .at
+        .checked_sub(header)
+        .ok_or(Malformed::new(OTHER, entry.at))?;
+    let size = header.saturating_add(u64_at(entry.header, 8));
+    let whole = slice(data, start, size, OTHER, start)?;
+    let mut all = MAGIC.to_vec();
+    all.extend(1u16.to_le_bytes());
+    all.extend((HEADER_SIZE as u16).to_le_bytes());
+    all.extend(size.to_le_bytes());
+    all.extend(whole);
+    Ok(all)
 }
 
 /// Reads the fatbinary at the start of `data`.

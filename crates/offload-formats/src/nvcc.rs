@@ -21,10 +21,9 @@ use object::{
 };
 
 use crate::bytes::{slice, u32_at};
-use crate::compose::{Item, join};
 use crate::elf::raw::FileHeader;
 use crate::error::Malformed;
-use crate::fatbin;
+use crate::fatbin::{self, Entry};
 use crate::model::printable_name;
 use crate::offload_sections::{CUDA_PRELINKED, CUDA_WRAPPERS};
 use crate::registration::fatbin::CUDA_MAGIC;
@@ -46,12 +45,12 @@ pub struct Module<'a> {
     pub id: &'a str,
     /// The fatbinary with an entry for each architecture.
     pub fatbin: &'a [u8],
-    /// The offset of the fatbinary in the section [`CUDA_PRELINKED`].
+    /// The offset of the fatbinary in the object.
     pub at: u64,
 }
 
 /// Returns the modules in the 64-bit ELF object `data`, in the order of their code. An object has
-/// several after a relocatable link. Objects for other hosts have none, because nvcc supports none.
+/// several after a relocatable link. Returns none for COFF objects (nvcc for Windows) and 32-bit ELF.
 ///
 /// # Errors
 /// The object is damaged, a wrapper refers to no fatbinary, or two modules share an ID or their code.
@@ -63,26 +62,37 @@ pub fn modules(data: &[u8]) -> Result<Vec<Module<'_>>, Malformed> {
         return Ok(Vec::new());
     }
     let file: ElfFile64<'_> = ElfFile64::parse(data).map_err(damaged)?;
-    let (Some(code), Some(wrappers)) = (
-        file.section_by_name(CUDA_PRELINKED),
-        file.section_by_name(CUDA_WRAPPERS),
-    ) else {
-        return Ok(Vec::new());
+    // `ld -r --unique` keeps several sections of one name.
+    let named = |name: &'static str| {
+        file.sections()
+            .filter(move |section| section.name_bytes() == Ok(name.as_bytes()))
     };
-    let (place, _) = wrappers.file_range().unwrap_or_default();
-    let (code_place, _) = code.file_range().unwrap_or_default();
-    let structs = wrappers.data().map_err(damaged)?;
-    let fatbins = code.data().map_err(damaged)?;
-    let pointers = pointers(&file, &wrappers, code.index());
+    let codes: HashMap<SectionIndex, (u64, &[u8])> = named(CUDA_PRELINKED)
+        .map(|section| {
+            let (place, _) = section.file_range().unwrap_or_default();
+            Ok((section.index(), (place, section.data()?)))
+        })
+        .collect::<Result<_, _>>()
+        .map_err(damaged)?;
+    let mut wrappers = HashMap::new();
+    for section in named(CUDA_WRAPPERS).filter(|_| !codes.is_empty()) {
+        let (place, _) = section.file_range().unwrap_or_default();
+        let data = section.data().map_err(damaged)?;
+        let pointers = pointers(&file, &section, &codes);
+        wrappers.insert(section.index(), (place, data, pointers));
+    }
     let mut modules = Vec::new();
     for symbol in file.symbols() {
         let name = symbol.name_bytes().map_err(damaged)?;
         let Some(id) = name.strip_prefix(WRAPPER.as_bytes()) else {
             continue;
         };
-        if symbol.section_index() != Some(wrappers.index()) || !symbol.is_global() {
+        let section = symbol
+            .section_index()
+            .and_then(|index| wrappers.get(&index));
+        let Some((place, structs, pointers)) = section.filter(|_| symbol.is_global()) else {
             continue;
-        }
+        };
         let at = place.saturating_add(symbol.address());
         let fault = |what| Malformed::new(what, at);
         let wrapper = slice(
@@ -97,7 +107,7 @@ pub fn modules(data: &[u8]) -> Result<Vec<Module<'_>>, Malformed> {
         }
         let id =
             std::str::from_utf8(id).map_err(|_| fault("the ID of a CUDA module is not UTF-8"))?;
-        let start = *pointers
+        let (code_place, fatbins, start) = *pointers
             .get(&(symbol.address() + POINTER_AT))
             .ok_or(fault("the wrapper of a CUDA module refers to no fatbinary"))?;
         let rest = slice(
@@ -107,12 +117,13 @@ pub fn modules(data: &[u8]) -> Result<Vec<Module<'_>>, Malformed> {
             "the fatbinary of a CUDA module past the end of its section",
             at,
         )?;
-        let size = fatbin::size(rest).map_err(|fault| fault.shifted(code_place + start))?;
+        let place = code_place.saturating_add(start);
+        let size = fatbin::size(rest).map_err(|fault| fault.shifted(place))?;
         let fatbin = slice(rest, 0, size, "fatbinary size past the end", at)?;
         modules.push(Module {
             id,
             fatbin,
-            at: start,
+            at: place,
         });
     }
     modules.sort_by_key(|module| module.at);
@@ -123,11 +134,11 @@ pub fn modules(data: &[u8]) -> Result<Vec<Module<'_>>, Malformed> {
         .zip(modules.iter().skip(1))
         .any(|(one, next)| ends(one) > next.at)
     {
-        return Err(Malformed::new("two CUDA modules share their code", place));
+        return Err(Malformed::new("two CUDA modules share their code", 0));
     }
     let mut ids = HashSet::new();
     if modules.iter().any(|module| !ids.insert(module.id)) {
-        return Err(Malformed::new("two CUDA modules have the same ID", place));
+        return Err(Malformed::new("two CUDA modules have the same ID", 0));
     }
     Ok(modules)
 }
@@ -159,30 +170,55 @@ pub fn module_ids(section: &[u8]) -> Vec<(String, bool)> {
 /// parts of their names. nvlink removes others from code for link-time optimization.
 const USED_BY_HOST: &str = ".nvHR";
 
-/// Returns a host object with the entry `entry` of the fatbinary of `module` alone, and with what
-/// `data`, the object of the module, says about its use of device code. nvlink takes code for link-time
-/// optimization in this form. The object has no other part of `data`, so that it stays the same when
-/// host code changes. It is always for x86-64.
+/// What an object says about the use of device code by its host code.
+#[derive(Debug, Default)]
+pub struct HostUses<'a>(Vec<(&'a [u8], &'a [u8])>);
+
+impl<'a> HostUses<'a> {
+    /// Reads the lists of the object `data`.
+    ///
+    /// # Errors
+    /// The object is damaged.
+    pub fn read(data: &'a [u8]) -> Result<Self, Malformed> {
+        let damaged = |_| Malformed::new("a damaged ELF object", 0);
+        let file: ElfFile64<'a> = ElfFile64::parse(data).map_err(damaged)?;
+        let mut lists = Vec::new();
+        for section in file.sections() {
+            let name = section.name_bytes().map_err(damaged)?;
+            if name.starts_with(USED_BY_HOST.as_bytes()) {
+                lists.push((name, section.data().map_err(damaged)?));
+            }
+        }
+        Ok(HostUses(lists))
+    }
+
+    /// Returns the size of the lists in bytes.
+    pub fn size(&self) -> usize {
+        self.0.iter().map(|(_, list)| list.len()).sum()
+    }
+}
+
+/// Returns a host object for nvlink, which reads code for link-time optimization only from host objects.
+/// It has the entry `entry` of a fatbinary and the lists `uses`. It has no host code, so that changes of
+/// host code do not change it. It is always for x86-64.
 ///
 /// # Errors
-/// The object or the fatbinary is damaged.
-pub fn lto_object(data: &[u8], module: &Module<'_>, entry: usize) -> Result<Vec<u8>, Malformed> {
-    let damaged = |_| Malformed::new("a damaged ELF object", 0);
-    let file: ElfFile64<'_> = ElfFile64::parse(data).map_err(damaged)?;
-    let parts = fatbin::compose(module.fatbin, &[Item::Old(entry)])?;
-    let code = join(module.fatbin, &parts, &[])?;
+/// The entry is too large for an object.
+pub fn lto_object(
+    module: &Module<'_>,
+    entry: &Entry<'_>,
+    uses: &HostUses<'_>,
+) -> Result<Vec<u8>, Malformed> {
+    let code = fatbin::of_entry(module.fatbin, entry)?;
     let mut object = write::Object::new(
         BinaryFormat::Elf,
         Architecture::X86_64,
         object::Endianness::Little,
     );
     let kind = SectionKind::ReadOnlyData;
-    for section in file.sections() {
-        let name = section.name_bytes().map_err(damaged)?;
-        if name.starts_with(USED_BY_HOST.as_bytes()) {
-            let copy = object.add_section(Vec::new(), name.to_vec(), kind);
-            object.set_section_data(copy, section.data().map_err(damaged)?.to_vec(), 1);
-        }
+    for (name, list) in &uses.0 {
+        let copy = object.add_section(Vec::new(), name.to_vec(), kind);
+        object.set_section_data(copy, list.to_vec(), 1);
     }
     let own = object.add_section(Vec::new(), CUDA_PRELINKED.into(), kind);
     object.set_section_data(own, code, 8);
@@ -211,7 +247,7 @@ pub fn lto_object(data: &[u8], module: &Module<'_>, entry: usize) -> Result<Vec<
             size: 64,
         },
     };
-    let cannot = |_| Malformed::new("no object can hold the code of a CUDA module", module.at);
+    let cannot = |_| Malformed::new("cannot write an object for a CUDA module", module.at);
     object.add_relocation(wrappers, pointer).map_err(cannot)?;
     object.write().map_err(cannot)
 }
@@ -221,19 +257,24 @@ pub fn is_lto_object(data: &[u8]) -> bool {
     FileHeader::read(data).is_ok_and(|(_, header)| header.machine == elf::EM_X86_64)
 }
 
-/// Returns, for each pointer in `wrappers` to the section `code`, the offset in that section.
+/// The targets of pointers by the offset of the pointer: the place of a section, its data, and the offset
+/// in it.
+type Pointers<'a> = HashMap<u64, (u64, &'a [u8], u64)>;
+
+/// Returns the pointers in `wrappers` to the sections `codes`.
 fn pointers<'a>(
     file: &ElfFile64<'a>,
     wrappers: &impl ObjectSection<'a>,
-    code: SectionIndex,
-) -> HashMap<u64, u64> {
+    codes: &HashMap<SectionIndex, (u64, &'a [u8])>,
+) -> Pointers<'a> {
     let target = |(at, relocation): (u64, object::Relocation)| {
         let RelocationTarget::Symbol(index) = relocation.target() else {
             return None;
         };
         let symbol = file.symbol_by_index(index).ok()?;
         let start = symbol.address().checked_add_signed(relocation.addend())?;
-        (symbol.section_index() == Some(code)).then_some((at, start))
+        let (place, data) = codes.get(&symbol.section_index()?)?;
+        Some((at, (*place, *data, start)))
     };
     wrappers.relocations().filter_map(target).collect()
 }
@@ -315,11 +356,10 @@ mod tests {
     fn modules_are_found_by_their_wrappers() {
         let data = object(&[("_b", 16), ("_a", 0)], 1);
         let found = modules(&data).unwrap();
-        let found: Vec<_> = found
-            .iter()
-            .map(|own| (own.id, own.at, own.fatbin))
-            .collect();
-        assert_eq!(found, [("_a", 0, &empty()[..]), ("_b", 16, &empty()[..])]);
+        let places: Vec<u64> = found.iter().map(|own| own.at).collect();
+        assert_eq!(places[1] - places[0], 16);
+        let found: Vec<_> = found.iter().map(|own| (own.id, own.fatbin)).collect();
+        assert_eq!(found, [("_a", &empty()[..]), ("_b", &empty()[..])]);
         assert_eq!(modules(&object(&[], 1)).unwrap(), []);
         assert_eq!(modules(b"\x7fELF").unwrap(), []);
     }

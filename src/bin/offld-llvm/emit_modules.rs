@@ -18,58 +18,123 @@ use offload_formats::registration::{FUNCTION_SECTION, ImagePlace, Modules};
 use std::ffi::CString;
 
 impl<'ctx> Fatbin<'ctx, '_> {
-    /// Emits the functions that the constructors of nvcc's `modules` call. The last call registers
-    /// `file`, then each module by its callback, then the entry table if there is one.
+    /// Emits the registration of `file` for nvcc's `modules`, and the functions that their constructors
+    /// call.
     pub(super) fn with_callbacks(&self, file: &ImagePlace, modules: &Modules) -> Result<()> {
-        let emitter = self.emitter;
-        let bounds = (!modules.alone).then(|| emitter.bounds(&self.how.bounds, self.how.entry));
         let count = u32::try_from(modules.ids.len())?;
-        let list = |name: &str, length: u32| {
-            let kind = emitter.pointer().array_type(length);
-            let list = emitter.module.add_global(kind, None, name);
-            list.set_linkage(Linkage::Internal);
-            list.set_initializer(&kind.const_zero());
-            List {
-                kind,
-                at: list.as_pointer_value(),
-            }
-        };
         // A null pointer ends the list of fatbinaries.
-        let lists = Lists {
-            fatbinaries: list(".cuda.prelinked", count + 1),
-            callbacks: list(".cuda.callbacks", count),
-            count,
-        };
-        let wrapper = self.wrapper(file, fatbin::PRELINKED_VERSION, Some(lists.fatbinaries.at));
-        let runtime = self.declare_runtime();
-        let handle = self.handle();
-        let (unregister, undo) = emitter.function(self.how.unregister, &[]);
-        let value = undo.build_load(emitter.pointer(), handle, "")?;
-        undo.build_call(runtime.unregister, &[value.into()], "")?;
-        undo.build_return(None)?;
-        let globals = bounds.map(|bounds| self.globals(bounds)).transpose()?;
-        let complete = self.complete(
-            &lists,
-            &runtime,
-            [wrapper, handle],
-            [Some(unregister), globals],
-        )?;
-        let add = self.add(&lists, complete)?;
+        let fatbinaries = self.list(".cuda.prelinked", count + 1);
+        let wrapper = self.wrapper(file, fatbin::PRELINKED_VERSION, Some(fatbinaries.at));
+        if modules.alone {
+            self.after_the_last_call(modules, fatbinaries, wrapper)
+        } else {
+            self.before_all_calls(modules, fatbinaries, wrapper)
+        }
+    }
+
+    /// Emits a list of pointers, which are null.
+    fn list(&self, name: &str, length: u32) -> List<'ctx> {
+        let kind = self.emitter.pointer().array_type(length);
+        let list = self.emitter.module.add_global(kind, None, name);
+        list.set_linkage(Linkage::Internal);
+        list.set_initializer(&kind.const_zero());
+        List {
+            kind,
+            at: list.as_pointer_value(),
+        }
+    }
+
+    /// Emits a registration with an entry table. A constructor registers the image and the table, before
+    /// those of the modules: constructors of C++ objects may launch kernels of the table. Each module is
+    /// registered when its constructor calls.
+    fn before_all_calls(
+        &self,
+        modules: &Modules,
+        fatbinaries: List<'ctx>,
+        wrapper: PointerValue<'ctx>,
+    ) -> Result<()> {
+        let emitter = self.emitter;
+        let (int, pointer) = (emitter.context.i32_type(), emitter.pointer());
+        let bounds = emitter.bounds(&self.how.bounds, self.how.entry);
+        let (handle, runtime) = (self.handle(), self.declare_runtime());
+        let unregister = self.destructor(&runtime, handle)?;
+        let globals = self.globals(bounds)?;
+        let (register, builder) = emitter.function(self.how.register, &[]);
+        for (at, id) in (0..).zip(&modules.ids) {
+            let fatbinary = self.fatbinary_of(&builder, id)?;
+            let slot = fatbinaries.slot(&builder, int.const_int(at, false))?;
+            builder.build_store(slot, fatbinary)?;
+        }
+        let value = runtime.register(&builder, wrapper)?;
+        builder.build_store(handle, value)?;
+        builder.build_call(globals, &[value.into()], "")?;
+        if let Some(end) = runtime.end {
+            builder.build_call(end, &[value.into()], "")?;
+        }
+        emitter.call_at_exit(&builder, runtime.at_exit, unregister)?;
+        builder.build_return(None)?;
+        emitter.at_start(register, fatbin::PRIORITY);
         for id in &modules.ids {
-            self.module_function(id, add)?;
+            let (builder, callback) = self.module_function(id)?;
+            let value = builder.build_load(pointer, handle, "")?;
+            let kind = emitter
+                .context
+                .void_type()
+                .fn_type(&[pointer.into()], false);
+            builder.build_indirect_call(kind, callback, &[value.into()], "")?;
+            builder.build_return(None)?;
         }
         Ok(())
     }
 
-    /// Emits the function that runs after the call of the last module. `places`: the structure for the
-    /// runtime, and the variable for its handle. `functions`: the destructor, and the function for the
-    /// entry table.
+    /// Emits a registration without an entry table. The last call registers the image, and then each
+    /// module by its callback, as CUDA's `crt/link.stub` does.
+    fn after_the_last_call(
+        &self,
+        modules: &Modules,
+        fatbinaries: List<'ctx>,
+        wrapper: PointerValue<'ctx>,
+    ) -> Result<()> {
+        let count = u32::try_from(modules.ids.len())?;
+        let lists = Lists {
+            fatbinaries,
+            callbacks: self.list(".cuda.callbacks", count),
+            count,
+        };
+        let (handle, runtime) = (self.handle(), self.declare_runtime());
+        let unregister = self.destructor(&runtime, handle)?;
+        let complete = self.complete(&lists, &runtime, [wrapper, handle], unregister)?;
+        let add = self.add(&lists, complete)?;
+        for id in &modules.ids {
+            let (builder, callback) = self.module_function(id)?;
+            let fatbinary = self.fatbinary_of(&builder, id)?;
+            builder.build_call(add, &[fatbinary.into(), callback.into()], "")?;
+            builder.build_return(None)?;
+        }
+        Ok(())
+    }
+
+    /// Emits the function that undoes the registration.
+    fn destructor(
+        &self,
+        runtime: &Runtime<'ctx>,
+        handle: PointerValue<'ctx>,
+    ) -> Result<FunctionValue<'ctx>> {
+        let (unregister, undo) = self.emitter.function(self.how.unregister, &[]);
+        let value = undo.build_load(self.emitter.pointer(), handle, "")?;
+        undo.build_call(runtime.unregister, &[value.into()], "")?;
+        undo.build_return(None)?;
+        Ok(unregister)
+    }
+
+    /// Emits the function that runs after the call of the last module. It gets the structure for the
+    /// runtime, and the variable for its handle.
     fn complete(
         &self,
         lists: &Lists<'ctx>,
         runtime: &Runtime<'ctx>,
         [wrapper, handle_variable]: [PointerValue<'ctx>; 2],
-        [unregister, globals]: [Option<FunctionValue<'ctx>>; 2],
+        unregister: FunctionValue<'ctx>,
     ) -> Result<FunctionValue<'ctx>> {
         let emitter = self.emitter;
         let (int, pointer) = (emitter.context.i32_type(), emitter.pointer());
@@ -79,11 +144,7 @@ impl<'ctx> Fatbin<'ctx, '_> {
         let entry = builder.get_insert_block().context("no block")?;
         let handle = runtime.register(&builder, wrapper)?;
         builder.build_store(handle_variable, handle)?;
-        emitter.call_at_exit(
-            &builder,
-            runtime.at_exit,
-            unregister.context("no destructor")?,
-        )?;
+        emitter.call_at_exit(&builder, runtime.at_exit, unregister)?;
         builder.build_unconditional_branch(body)?;
 
         builder.position_at_end(body);
@@ -103,9 +164,6 @@ impl<'ctx> Fatbin<'ctx, '_> {
         builder.build_conditional_branch(is_last, end, body)?;
 
         builder.position_at_end(end);
-        if let Some(globals) = globals {
-            builder.build_call(globals, &[handle.into()], "")?;
-        }
         if let Some(end) = runtime.end {
             builder.build_call(end, &[handle.into()], "")?;
         }
@@ -154,10 +212,10 @@ impl<'ctx> Fatbin<'ctx, '_> {
         Ok(function)
     }
 
-    /// Emits the function that the constructor of the module `id` calls. Its parameters are the
-    /// callback, two pointers that nothing uses, and a function that gets the module's ID: `nvcc` keeps
-    /// the ID in the program in this way.
-    fn module_function(&self, id: &str, add: FunctionValue<'ctx>) -> Result<()> {
+    /// Emits the start of the function that the constructor of the module `id` calls. Returns the place
+    /// for the rest, and the callback. The other parameters are two pointers that nothing uses, and a
+    /// function that gets the module's ID: `nvcc` keeps the ID in the program in this way.
+    fn module_function(&self, id: &str) -> Result<(Builder<'ctx>, PointerValue<'ctx>)> {
         let emitter = self.emitter;
         let pointer = emitter.pointer();
         let text = emitter
@@ -177,21 +235,13 @@ impl<'ctx> Fatbin<'ctx, '_> {
                 .add_global(pointer, None, &format!(".cuda.module_id_pointer{id}"));
         place.set_linkage(Linkage::Internal);
         place.set_initializer(&name.as_pointer_value());
-        let wrapper = emitter.constant(
-            &format!("{}{id}", nvcc::WRAPPER),
-            emitter.struct_type(fatbin::WRAPPER_TYPE),
-            Linkage::External,
-        );
 
         let (function, builder) =
             emitter.function(&format!("{}{id}", nvcc::REGISTER), &[pointer.into(); 4]);
         function.set_linkage(Linkage::External);
-        function
-            .as_global_value()
-            .set_visibility(GlobalVisibility::Hidden);
-        function
-            .as_global_value()
-            .set_section(Some(FUNCTION_SECTION));
+        let global = function.as_global_value();
+        global.set_visibility(GlobalVisibility::Hidden);
+        global.set_section(Some(FUNCTION_SECTION));
         let parameter = |at| function.get_nth_param(at).context("no parameter");
         let keeps = emitter
             .context
@@ -203,11 +253,21 @@ impl<'ctx> Fatbin<'ctx, '_> {
             &[place.as_pointer_value().into()],
             "",
         )?;
-        let data = self.field(&builder, wrapper.as_pointer_value(), 2)?;
-        let fatbinary = builder.build_load(pointer, data, "")?;
-        builder.build_call(add, &[fatbinary.into(), parameter(0)?.into()], "")?;
-        builder.build_return(None)?;
-        Ok(())
+        Ok((builder, parameter(0)?.into_pointer_value()))
+    }
+
+    /// Emits code that reads the address of the fatbinary of the module `id`, from the structure that the
+    /// module's object has for it.
+    fn fatbinary_of(&self, builder: &Builder<'ctx>, id: &str) -> Result<PointerValue<'ctx>> {
+        let emitter = self.emitter;
+        let name = format!("{}{id}", nvcc::WRAPPER);
+        let wrapper = emitter.module.get_global(&name).unwrap_or_else(|| {
+            let kind = emitter.struct_type(fatbin::WRAPPER_TYPE);
+            emitter.constant(&name, kind, Linkage::External)
+        });
+        let data = self.field(builder, wrapper.as_pointer_value(), 2)?;
+        let fatbinary = builder.build_load(emitter.pointer(), data, "")?;
+        Ok(fatbinary.into_pointer_value())
     }
 
     /// Returns the address of a field of the structure for the runtime.

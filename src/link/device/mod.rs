@@ -48,7 +48,7 @@ use offload_formats::gpu::Gpu;
 use offload_formats::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
 use offload_formats::registration::Modules;
 use offload_formats::target::Target;
-use offload_formats::{archive, nvcc, offload_binary};
+use offload_formats::{archive, magic, nvcc, offload_binary};
 
 use codegen_threads::Partitions;
 use costs::Costs;
@@ -224,8 +224,12 @@ fn plan<'a>(
     session: &Session,
 ) -> Result<Planned<'a>> {
     let by_nvlink = nvlink::serves(job, context);
+    if !by_nvlink {
+        nvlink::check_inputs(job)?;
+    }
     // nvlink recognises file types by the extension.
     let ending = |bytes: &[u8]| match by_nvlink {
+        true if !bytes.starts_with(&magic::ELF) => "ptx",
         true if !nvcc::is_lto_object(bytes) => "cubin",
         _ => "o",
     };
@@ -240,7 +244,7 @@ fn plan<'a>(
     let partitions = Partitions::of(job, context)?;
     let command = |inputs: &[OsString], output: &Path| {
         if by_nvlink {
-            return nvlink::command(job, context, inputs, output);
+            return nvlink::command(job, context, inputs, output, session);
         }
         let mut args = clang::arguments(job, context, inputs, output)?;
         args.extend(partitions.argument());

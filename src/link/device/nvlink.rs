@@ -1,8 +1,8 @@
 //! Device links for NVIDIA GPUs: by `nvlink` itself, or by clang and `clang-nvlink-wrapper`.
 //!
 //! The driver of LLVM 15 and earlier cannot link for these devices and would run the host's `ld`.
-//! Its wrapper ran `nvlink` directly, and so does offld. For code of nvcc alone, offld does the same
-//! with any compiler, and needs none.
+//! Its wrapper ran `nvlink` directly, and so does offld. offld also runs `nvlink` directly, without a
+//! compiler, if a link has code of nvcc and no bitcode.
 //!
 //! clang-nvlink-wrapper treats hidden symbols as unused in LTO, and so drops kernels that host code
 //! registers and launches (llvm/llvm-project#216891). It passes `-u` on to nvlink, which has no
@@ -20,6 +20,7 @@ use crate::args::settings::LinkSettings;
 use crate::link::scan::DeviceImage;
 use crate::link::select::DeviceJob;
 use crate::toolchain;
+use offld_system::session::Session;
 use offload_formats::model::OffloadKind;
 use offload_formats::target::Target;
 use offload_formats::{bitcode, magic, nvcc};
@@ -49,8 +50,42 @@ pub(super) fn serves(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
                 .is_some_and(|major| major <= LAST_WITHOUT_LINKS)
 }
 
-/// Whether `job` has code of nvcc, and other code at most in machine code for CUDA, so that nvlink
-/// links it without a compiler.
+/// Fails if `job` has code of nvcc that only nvlink reads, although a compiler has to link it because of
+/// other code.
+pub(super) fn check_inputs(job: &DeviceJob<'_>) -> Result<()> {
+    let is_of_nvlink = |input: &&&DeviceImage<'_>| {
+        input.modules.is_some() && (input.is_ptx || nvcc::is_lto_object(&input.bytes))
+    };
+    let needs_compiler = |input: &&&DeviceImage<'_>| {
+        magic::is_bitcode(&input.bytes) || input.kinds.contains(OffloadKind::OpenMp)
+    };
+    if !job.target.is_nvptx() {
+        return Ok(());
+    }
+    let found = (
+        job.inputs.iter().find(is_of_nvlink),
+        job.inputs.iter().find(needs_compiler),
+    );
+    let (Some(own), Some(other)) = found else {
+        return Ok(());
+    };
+    bail!(
+        "device link for {}: {} has {} of nvcc, which cannot be linked with the code of clang in {}: compile one of them to machine \
+         code for {}",
+        job.target,
+        own.origin,
+        if own.is_ptx {
+            "PTX"
+        } else {
+            "code for link-time optimization"
+        },
+        other.origin,
+        job.target.arch
+    )
+}
+
+/// Whether nvlink can link `job` without a compiler: it has code of nvcc, and all inputs are CUDA code
+/// other than bitcode.
 pub(crate) fn needs_no_compiler(job: &DeviceJob<'_>) -> bool {
     let is_cuda = |input: &&&DeviceImage<'_>| {
         let mut kinds = input.kinds.iter();
@@ -67,6 +102,7 @@ pub(super) fn command(
     context: &DeviceContext<'_>,
     inputs: &[OsString],
     output: &Path,
+    session: &Session,
 ) -> Result<(PathBuf, Vec<OsString>)> {
     let settings = context.settings;
     if let Some(bitcode) = job
@@ -95,7 +131,10 @@ pub(super) fn command(
     if settings.run.verbose && !needs_no_compiler(job) {
         args.arg("-v");
     }
-    let nvlink = toolchain::cuda_tool("nvlink", settings.device.cuda_path.as_deref())?;
+    let nvlink = session.runner.program(
+        toolchain::cuda_tool("nvlink", settings.device.cuda_path.as_deref()),
+        "nvlink",
+    )?;
     let has_lto = job
         .inputs
         .iter()
@@ -143,15 +182,15 @@ fn check_library(nvvm: &Path, job: &DeviceJob<'_>) -> Result<()> {
     let input = job.inputs.first().map(|input| input.origin.to_string());
     bail!(
         "device link for {}: nvlink needs `{}` for the link-time optimization of {}, and the file is missing. NVIDIA's packages on PyPI \
-         install the library as `lib/libnvvm.so.4`: make a link to it",
+         install the library as `lib/libnvvm.so.4`: create a symlink to it",
         job.target,
         library.display(),
         input.unwrap_or_default()
     )
 }
 
-/// The library of the device runtime in the toolkit with `nvlink`. For code for link-time optimization,
-/// nvlink wants it, and takes from it only what the code needs.
+/// The CUDA device runtime in the toolkit with `nvlink`. nvlink requires this library for link-time
+/// optimization, and links only the needed parts of it.
 fn device_runtime(nvlink: &Path) -> Option<PathBuf> {
     const FOLDERS: [&str; 4] = [
         "lib64",
@@ -165,9 +204,11 @@ fn device_runtime(nvlink: &Path) -> Option<PathBuf> {
 }
 
 /// The directory of the toolkit with the tool at `path`.
-fn toolkit(path: &Path) -> &Path {
-    let folder = path.parent().and_then(Path::parent);
-    folder.unwrap_or(Path::new("/usr/local/cuda"))
+fn toolkit(path: &Path) -> PathBuf {
+    // The tool may be a link in a directory like /usr/local/bin.
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let folder = real.parent().and_then(Path::parent);
+    folder.unwrap_or(Path::new("/usr/local/cuda")).to_owned()
 }
 
 /// Options that make LTO treat no symbol as dead and internalize none.

@@ -1,12 +1,12 @@
-//! The bytes of a device image. Those of a compressed image are decompressed when they are first
-//! needed: most members of a large library are not.
+//! The bytes of a device image. Compressed images are decompressed on first use, because most links
+//! need few members of a large library.
 
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::OnceLock;
 
 use offload_formats::error::Malformed;
-use offload_formats::fatbin::Entry;
+use offload_formats::fatbin::{Entry, Kind};
 
 /// The bytes of a device image.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl<'a> Code<'a> {
     /// The code in `entry`.
     pub(super) fn of_entry(entry: &Entry<'a>) -> Self {
         if entry.method.is_none() {
-            return Code::from(entry.stored);
+            return Code::from(without_padding(entry.kind, entry.stored));
         }
         Code::Packed {
             entry: Box::new(entry.clone()),
@@ -42,7 +42,12 @@ impl<'a> Code<'a> {
         match self {
             Code::Plain(_) => Ok(()),
             Code::Packed { entry, plain } => {
-                let plain = plain.get_or_init(|| entry.plain().map(Cow::into_owned));
+                let unpacked = || {
+                    let mut bytes = entry.plain()?.into_owned();
+                    bytes.truncate(without_padding(entry.kind, &bytes).len());
+                    Ok(bytes)
+                };
+                let plain = plain.get_or_init(unpacked);
                 plain.as_ref().map(drop).map_err(|fault| *fault)
             }
         }
@@ -51,6 +56,17 @@ impl<'a> Code<'a> {
     /// Returns the bytes as a copy that borrows nothing.
     pub(super) fn into_owned(self) -> Code<'static> {
         Code::Plain(Cow::Owned(self.to_vec()))
+    }
+}
+
+/// Returns code without the zeros that end and pad PTX in a fatbinary.
+fn without_padding(kind: Kind, code: &[u8]) -> &[u8] {
+    match kind {
+        Kind::Ptx => {
+            let end = code.iter().rposition(|byte| *byte != 0);
+            &code[..end.map_or(0, |last| last + 1)]
+        }
+        _ => code,
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod object;
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use rayon::prelude::*;
@@ -42,7 +43,9 @@ pub(crate) struct DeviceImage<'a> {
     pub raw_section: bool,
     /// The modules of the host object that register its kernels and variables themselves; none if it
     /// has an entry table for that.
-    pub modules: Option<Vec<String>>,
+    pub modules: Option<Arc<[String]>>,
+    /// Whether this is PTX of nvcc. It is linked only if its module has nothing better for the target.
+    pub is_ptx: bool,
     /// Whether nvcc compiled the image for debugging (`-G`).
     pub debug: bool,
     /// The bytes, borrowed from the input unless they were compressed or had to be read from
@@ -119,6 +122,7 @@ pub(crate) fn host_code<'a>(
             kinds: OffloadKinds::default(),
             raw_section: false,
             modules: None,
+            is_ptx: false,
             debug: false,
             bytes: object.data().into(),
         })
@@ -191,6 +195,7 @@ pub(crate) fn packaged<'a>(
             kinds,
             raw_section: false,
             modules: None,
+            is_ptx: false,
             debug: false,
             bytes: image.image.into(),
         }
@@ -400,6 +405,10 @@ pub(crate) fn linked_symbols(image: &[u8]) -> Option<BTreeSet<Vec<u8>>> {
 /// Returns the symbols of a device image that is an ELF object or bitcode. Other formats have no
 /// symbols here.
 pub(crate) fn device_symbols<'f>(found: &'f DeviceImage<'_>) -> Result<HostFacts<'f>> {
+    found
+        .bytes
+        .load()
+        .with_context(|| format!("{}: cannot read the device code", found.origin))?;
     let data: &[u8] = &found.bytes;
     match magic(data) {
         Magic::Elf => object::elf_facts(data)

@@ -47,7 +47,7 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(
     let (endian, sections) =
         open::<Elf>(data).with_context(|| input_object.origin().to_string())?;
     let mut found = Vec::new();
-    let (mut has_cuda, mut units) = (false, Vec::new());
+    let (mut has_cuda, mut bundled) = (false, Vec::new());
     let mut shares = Shares::of(data);
     let names = section_names::<Elf>(endian, &sections, data);
     for section in sections
@@ -61,11 +61,9 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(
             has_cuda = true;
             continue;
         }
-        if let Some(id) = name.as_bytes().strip_prefix(BUNDLE) {
-            units.push((id, section));
-            continue;
-        }
-        if name == RELOCATABLE || (kind == elf::SHT_PROGBITS && !offload_sections::is_longer(name))
+        let is_bundled = name.as_bytes().starts_with(BUNDLE);
+        if name == RELOCATABLE
+            || (kind == elf::SHT_PROGBITS && !is_bundled && !offload_sections::is_longer(name))
         {
             continue;
         }
@@ -75,6 +73,10 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(
                 input_object.origin(),
                 name.len()
             ));
+        }
+        if let Some(id) = name.as_bytes().strip_prefix(BUNDLE) {
+            bundled.push((id, section));
+            continue;
         }
         let origin = input_object.origin().in_section(name);
         let contents = section
@@ -93,7 +95,11 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(
     if has_cuda {
         found.append(&mut modules::cuda(index, input_object)?);
     }
-    for (id, section) in units {
+    if bundled.is_empty() {
+        return Ok(found);
+    }
+    let units = modules::hip_units(input_object)?;
+    for (id, section) in bundled {
         let origin = input_object
             .origin()
             .in_section(&printable_name(&[BUNDLE, id].concat()));
@@ -101,7 +107,7 @@ fn images<'a, Elf: FileHeader<Endian = Endianness>>(
             .data(endian, data)
             .map_err(|error| anyhow!("{origin}: {error}"))?;
         shares.take(contents).with_context(|| origin.to_string())?;
-        found.extend(modules::hip(index, input_object, origin, id, contents)?);
+        found.extend(modules::hip(index, &origin, id, &units, contents));
     }
     Ok(found)
 }
@@ -208,6 +214,7 @@ pub(super) fn llvm14_image<'a>(
         kinds: OffloadKinds::default().with(OffloadKind::OpenMp),
         raw_section: true,
         modules: None,
+        is_ptx: false,
         debug: false,
         bytes: bytes.into(),
     })

@@ -34,8 +34,8 @@ pub(crate) struct DeviceJob<'a> {
     pub kinds: OffloadKinds,
     /// The modules among the inputs that register themselves.
     pub modules: Modules,
-    /// Whether host code without device code of its own may refer to kernels and variables of the
-    /// modules, so that the objects of the modules do not tell which ones are used.
+    /// Whether other host code may use kernels and variables of the modules. The objects of the
+    /// modules then do not list all used ones.
     pub is_open: bool,
     /// The inputs, in the order in which the host linker reads their objects.
     pub inputs: Vec<&'a DeviceImage<'a>>,
@@ -120,7 +120,7 @@ pub(crate) fn select<'a>(
     let mut options = Cow::Borrowed(options);
     let mut reasons = BTreeMap::new();
     loop {
-        let (selection, taken) = select_once(
+        let (mut selection, taken) = select_once(
             found,
             host_code,
             facts,
@@ -134,7 +134,7 @@ pub(crate) fn select<'a>(
         let mut more = modules::only_for_devices(&selection.jobs, lazy, &taken);
         more.retain(|symbol| !options.roots.contains(symbol));
         if more.is_empty() {
-            modules::check(&selection.jobs, found, facts, origins, &taken, &options)?;
+            modules::check(&mut selection, found, facts, origins, &taken, &options)?;
             return Ok(selection);
         }
         options.to_mut().roots.extend(more);
@@ -172,6 +172,16 @@ fn select_once<'a>(
         let kinds = candidates.kinds_of(&target, &members);
         let mut waiting = candidates.fitting(&target, generation);
         waiting.retain(|&at| candidates.kinds_from(at, &target).is_none());
+        if kinds.contains(OffloadKind::Cuda) {
+            for at in candidates.substitutes(&target, generation, &linked_elsewhere) {
+                let object = found[at].input_object;
+                if lazy[object] && pulled[object].is_none() {
+                    waiting.push(at);
+                } else {
+                    members.insert(at);
+                }
+            }
+        }
         if !waiting.is_empty() {
             device_pulled.extend(resolve::device_pulls(found, &mut members, &waiting)?);
             device_pulled.extend(modules::lto_pulls(found, &mut members, &waiting));
@@ -199,11 +209,12 @@ fn select_once<'a>(
             registered: BTreeSet::new(),
         });
     }
+    modules::add_units(&mut jobs, facts, &taken);
     for job in &jobs {
         check_kinds(job)?;
         targets::check_platforms(job)?;
     }
-    let members = (0..found.len()).filter(|&at| lazy[found[at].input_object]);
+    let members = (0..found.len()).filter(|&at| lazy[found[at].input_object] && !found[at].is_ptx);
     let why = members.map(|at| {
         let object = found[at].input_object;
         let by_device = device_pulled.get(&at);
@@ -213,8 +224,12 @@ fn select_once<'a>(
         format!("{}: {}: {reason}", origins[object], candidates.targets[at])
     });
     let why = why.collect();
-    let is_pulled = |input_object: usize| {
-        pulled[input_object].is_some() && facts[input_object].generation.is_some()
+    let of_hip = found
+        .iter()
+        .filter(|image| image.modules.is_some() && image.kinds.contains(OffloadKind::Hip));
+    let of_hip: HashSet<usize> = of_hip.map(|image| image.input_object).collect();
+    let is_pulled = |object: usize| {
+        pulled[object].is_some() && (facts[object].generation.is_some() || of_hip.contains(&object))
     };
     warnings.extend(targets::left_out(
         found,
@@ -269,7 +284,7 @@ impl<'a> Candidates<'a> {
             .zip(&targets)
             .zip(linked_elsewhere)
             .map(|((image, target), elsewhere)| {
-                if *elsewhere {
+                if *elsewhere || image.is_ptx {
                     Membership::Elsewhere
                 } else {
                     membership(image, target, lazy, pulled, options)
@@ -334,6 +349,18 @@ impl<'a> Candidates<'a> {
         images
     }
 
+    /// Returns the images that modules of nvcc without code for `target` are linked from.
+    fn substitutes(
+        &self,
+        target: &Target,
+        generation: Generation,
+        linked_elsewhere: &[bool],
+    ) -> Vec<usize> {
+        modules::substitutes(self.found, target, &|at| {
+            !linked_elsewhere[at] && self.generations.of(at).contains(&generation)
+        })
+    }
+
     /// Returns the kinds with which the image `at` makes the image for `target` registered, or
     /// `None` if `at` is not linked into it.
     fn kinds_from(&self, at: usize, target: &Target) -> Option<OffloadKinds> {
@@ -382,7 +409,7 @@ enum Membership {
     /// It is in an archive member that the host link does not extract. It is linked if other device
     /// code needs it.
     Waiting,
-    /// It is never linked: another device link has linked it, or will.
+    /// It is not linked: another device link has linked it, or will. PTX is linked only as a substitute.
     Elsewhere,
 }
 
@@ -651,6 +678,8 @@ pub(crate) fn undefined_but_on_the_host(
     jobs: &[DeviceJob<'_>],
     facts: &[HostFacts<'_>],
 ) -> Vec<OnTheHost> {
+    // nvcc defines host symbols for device code.
+    let jobs = jobs.iter().filter(|job| job.modules.is_empty());
     let mut on_the_host: BTreeMap<&[u8], usize> = BTreeMap::new();
     for (object, facts) in facts.iter().enumerate() {
         for symbol in &facts.defined {
@@ -658,7 +687,7 @@ pub(crate) fn undefined_but_on_the_host(
         }
     }
     let mut found: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
-    for name in jobs.iter().flat_map(undefined_symbols) {
+    for name in jobs.flat_map(undefined_symbols) {
         if let Some(&object) = on_the_host.get(name.as_slice()) {
             found.insert(name, object);
         }

@@ -7,22 +7,24 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use anyhow::{Result, bail};
 
 use super::line_order::Taken;
-use super::{DeviceJob, SelectOptions, symbols, undefined_symbols};
+use super::{DeviceJob, SelectOptions, Selection, symbols, undefined_symbols};
 use crate::link::scan::{DeviceImage, HostFacts};
-use offload_formats::model::{Generation, OffloadKind, Origin, printable_name};
+use offload_formats::model::{Generation, OffloadKind, OffloadKinds, Origin, printable_name};
 use offload_formats::nvcc;
 use offload_formats::registration::Modules;
 use offload_formats::registration::fatbin::{self, ModuleCalls};
+use offload_formats::target::Target;
+
+/// Returns the IDs of an image's modules.
+fn ids_of<'i>(image: &'i DeviceImage<'_>) -> &'i [String] {
+    image.modules.as_deref().unwrap_or_default()
+}
 
 /// Returns the modules of a device link with these inputs.
 pub(super) fn of(inputs: &[&DeviceImage<'_>]) -> Modules {
     let mut ids: Vec<String> = Vec::new();
     let mut known = HashSet::new();
-    for id in inputs
-        .iter()
-        .filter_map(|input| input.modules.as_ref())
-        .flatten()
-    {
+    for id in inputs.iter().flat_map(|input| ids_of(input)) {
         if known.insert(id) {
             ids.push(id.clone());
         }
@@ -56,8 +58,9 @@ pub(super) fn generation(
         .unwrap_or(Generation::Llvm21)
 }
 
-/// Returns, for each image, whether other device links have its modules: an input defines the functions
-/// that their constructors call. In a relocatable link, the link of the program will have them.
+/// Returns, for each image, whether other device links have its modules: an object or archive member
+/// defines the functions that their constructors call. In a relocatable link, the link of the program
+/// will have them. A shared library with the same modules has its own copy of their host code.
 pub(super) fn linked_elsewhere(
     found: &[DeviceImage<'_>],
     facts: &[HostFacts<'_>],
@@ -67,26 +70,93 @@ pub(super) fn linked_elsewhere(
     if found.iter().all(|image| image.modules.is_none()) {
         return vec![false; found.len()];
     }
-    let defined = defined(facts, taken, options);
+    let defined = defined(facts, taken);
     let is_elsewhere = |image: &DeviceImage<'_>| {
-        let is_defined = |id: &String| defined.contains(called(image, id).as_bytes());
-        let modules = image.modules.as_ref();
-        modules.is_some_and(|modules| options.relocatable || modules.iter().any(is_defined))
+        let mut ids = ids_of(image).iter();
+        image.modules.is_some()
+            && (options.relocatable || ids.any(|id| defined.contains(called(image, id).as_bytes())))
     };
     found.iter().map(is_elsewhere).collect()
 }
 
-/// Returns `DeviceJob::is_open` for a device link with these inputs: whether an object that is none of
-/// them refers to a symbol of their host code.
+/// Returns, for each module without code for `target` itself, the image that nvlink takes in its place:
+/// a cubin for an earlier GPU of the same major version, else PTX for an earlier GPU, or code for
+/// link-time optimization. `is_candidate`: whether an image may be linked.
+pub(super) fn substitutes(
+    found: &[DeviceImage<'_>],
+    target: &Target,
+    is_candidate: &dyn Fn(usize) -> bool,
+) -> Vec<usize> {
+    let Some(wanted) = SmNumber::of(&target.arch).filter(|_| target.is_nvptx()) else {
+        return Vec::new();
+    };
+    /// The order in which substitutes are preferred.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    enum Rank {
+        Ptx(u32),
+        Code(u32),
+        Exact,
+    }
+    let mut best: BTreeMap<(usize, &str), (Rank, usize)> = BTreeMap::new();
+    for (at, image) in found.iter().enumerate().filter(|(at, _)| is_candidate(*at)) {
+        let Some(own) =
+            SmNumber::of(&image.arch).filter(|_| image.kinds.contains(OffloadKind::Cuda))
+        else {
+            continue;
+        };
+        let is_earlier = !own.is_special && own.number <= wanted.number;
+        let rank = if image.arch == target.arch && !image.is_ptx {
+            Rank::Exact
+        } else if is_earlier && (image.is_ptx || is_lto(image)) {
+            Rank::Ptx(own.number)
+        } else if is_earlier && own.number / 10 == wanted.number / 10 {
+            Rank::Code(own.number)
+        } else {
+            continue;
+        };
+        for id in ids_of(image) {
+            let slot = (image.input_object, id.as_str());
+            if best.get(&slot).is_none_or(|(known, _)| *known < rank) {
+                best.insert(slot, (rank, at));
+            }
+        }
+    }
+    let substitutes = best.into_values().filter(|(rank, _)| *rank != Rank::Exact);
+    substitutes.map(|(_, at)| at).collect()
+}
+
+/// The version of an NVIDIA GPU: `sm_90a` is 90, and special.
+struct SmNumber {
+    number: u32,
+    /// Whether the code is for this GPU or its family alone.
+    is_special: bool,
+}
+
+impl SmNumber {
+    fn of(arch: &str) -> Option<SmNumber> {
+        let name = arch.strip_prefix("sm_")?;
+        let digits = name.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        Some(SmNumber {
+            number: digits.parse().ok()?,
+            is_special: digits.len() != name.len(),
+        })
+    }
+}
+
+/// Whether an image is code of nvcc for link-time optimization.
+fn is_lto(image: &DeviceImage<'_>) -> bool {
+    image.modules.is_some() && !image.is_ptx && nvcc::is_lto_object(&image.bytes)
+}
+
+/// Returns `DeviceJob::is_open` for a device link with these inputs: whether they have code for link-time
+/// optimization, and the output is a shared library or another object refers to their host code.
 pub(super) fn is_open(
     inputs: &[&DeviceImage<'_>],
     facts: &[HostFacts<'_>],
     taken: &Taken,
     options: &SelectOptions,
 ) -> bool {
-    let is_lto =
-        |image: &&DeviceImage<'_>| image.modules.is_some() && nvcc::is_lto_object(&image.bytes);
-    if !inputs.iter().any(is_lto) {
+    if !inputs.iter().any(|image| is_lto(image)) {
         return false;
     }
     let own: HashSet<usize> = inputs.iter().map(|image| image.input_object).collect();
@@ -107,40 +177,28 @@ pub(super) fn lto_pulls(
     members: &mut BTreeSet<usize>,
     waiting: &[usize],
 ) -> BTreeMap<usize, String> {
-    let is_lto = |at: &usize| {
-        let image = &found[*at];
-        image.modules.is_some() && nvcc::is_lto_object(&image.bytes)
-    };
-    if !members.iter().any(is_lto) {
+    let needs_nvlink = |at: &usize| is_lto(&found[*at]);
+    if !members.iter().any(needs_nvlink) {
         return BTreeMap::new();
     }
-    let added: Vec<usize> = waiting.iter().copied().filter(is_lto).collect();
+    let added: Vec<usize> = waiting.iter().copied().filter(needs_nvlink).collect();
     let new = added.into_iter().filter(|at| members.insert(*at));
     let reason = "its code is for link-time optimization, whose symbols only nvlink can read";
     new.map(|at| (at, reason.to_owned())).collect()
 }
 
-/// Returns the symbols of other device links that the objects of the host link and its shared libraries
-/// define.
-fn defined<'f>(
-    facts: &'f [HostFacts<'_>],
-    taken: &Taken,
-    options: &'f SelectOptions,
-) -> HashSet<&'f [u8]> {
+/// Returns the symbols of other device links that the objects of the host link define.
+fn defined<'f>(facts: &'f [HostFacts<'_>], taken: &Taken) -> HashSet<&'f [u8]> {
     let objects = taken
         .order
         .iter()
         .flat_map(|&object| &facts[object].defined);
-    let libraries = options.shared.iter().flat_map(|library| &library.defines);
     let is_of_device_link = |name: &&[u8]| {
-        let starts = [nvcc::REGISTER, fatbin::HIP_IMAGE];
-        starts
-            .iter()
-            .any(|start| name.starts_with(start.as_bytes()))
+        let mut starts = [nvcc::REGISTER, fatbin::HIP_IMAGE].into_iter();
+        starts.any(|start| name.starts_with(start.as_bytes()))
     };
     objects
         .map(|symbol| symbol.name.as_ref())
-        .chain(libraries.map(Vec::as_slice))
         .filter(is_of_device_link)
         .collect()
 }
@@ -158,44 +216,85 @@ pub(super) fn only_for_devices(
         .iter()
         .flat_map(|job| job.inputs.iter().filter(is_left_out));
     let cuda = images.filter(|image| image.kinds.contains(OffloadKind::Cuda));
-    let symbols = cuda
-        .filter_map(|image| image.modules.as_ref())
-        .flatten()
-        .map(|id| wrapper(id));
+    let symbols = cuda.flat_map(|image| ids_of(image)).map(|id| wrapper(id));
     symbols.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
-/// Checks that each image contains all modules whose constructors the program runs, and no others.
+/// Returns the calls for `start` and an ID that no object of the host link answers: the ID, and the first
+/// object that needs it.
+fn open_calls(start: &str, facts: &[HostFacts<'_>], taken: &Taken) -> BTreeMap<String, usize> {
+    let defined = defined(facts, taken);
+    let mut calls = BTreeMap::new();
+    for &object in &taken.order {
+        for need in &facts[object].undefined {
+            let id = need.name.strip_prefix(start.as_bytes());
+            if let Some(id) = id.filter(|_| !defined.contains(need.name.as_ref())) {
+                calls.entry(printable_name(id)).or_insert(object);
+            }
+        }
+    }
+    calls
+}
+
+/// Adds to the images of HIP the units whose code none of them has, for example because it is for
+/// another GPU. Their host code needs the symbols all the same.
+pub(super) fn add_units(jobs: &mut [DeviceJob<'_>], facts: &[HostFacts<'_>], taken: &Taken) {
+    let is_hip = |job: &&mut DeviceJob<'_>| job.kinds.contains(OffloadKind::Hip);
+    let newest = jobs
+        .iter()
+        .filter(|job| job.kinds.contains(OffloadKind::Hip))
+        .map(|job| job.generation)
+        .max();
+    let calls = open_calls(fatbin::HIP_IMAGE, facts, taken);
+    for job in jobs
+        .iter_mut()
+        .filter(is_hip)
+        .filter(|job| Some(job.generation) == newest)
+    {
+        for id in calls.keys() {
+            let id = id.strip_prefix('_').unwrap_or(id);
+            if !job.modules.ids.iter().any(|own| own == id) {
+                job.modules.alone &= !job.modules.ids.is_empty();
+                job.modules.ids.push(id.to_owned());
+            }
+        }
+    }
+}
+
+/// Checks that each image contains all modules whose constructors the program runs, and no others. Drops
+/// images that lack a module, with a warning, if another image has all of them.
+///
+/// # Errors
+/// No image has all modules, or a module would never be registered.
 pub(super) fn check(
-    jobs: &[DeviceJob<'_>],
+    selection: &mut Selection<'_>,
     found: &[DeviceImage<'_>],
     facts: &[HostFacts<'_>],
     origins: &[String],
     taken: &Taken,
     options: &SelectOptions,
 ) -> Result<()> {
-    if options.relocatable || jobs.iter().all(|job| job.modules.is_empty()) {
+    let is_of_nvcc = |image: &DeviceImage<'_>| {
+        image.modules.is_some() && image.kinds.contains(OffloadKind::Cuda)
+    };
+    if options.relocatable || !found.iter().any(is_of_nvcc) {
         return Ok(());
     }
-    let defined = defined(facts, taken, options);
-    let waiting = |&object: &usize| {
-        let names = facts[object]
-            .undefined
-            .iter()
-            .map(|need| need.name.as_ref());
-        let calls = names.filter(|name| !defined.contains(name));
-        let ids = calls.filter_map(|name| name.strip_prefix(nvcc::REGISTER.as_bytes()));
-        ids.map(move |id| (printable_name(id), object))
-            .collect::<Vec<_>>()
-    };
-    let calls: BTreeMap<String, usize> = taken.order.iter().flat_map(waiting).collect();
+    let calls = open_calls(nvcc::REGISTER, facts, taken);
+    let jobs = &mut selection.jobs;
     let is_cuda = |job: &&DeviceJob<'_>| job.kinds.contains(OffloadKind::Cuda);
-    for job in jobs.iter().filter(is_cuda) {
+    // The modules are in the images of one generation.
+    let generation = jobs.iter().filter(is_cuda).map(|job| job.generation).max();
+    if let (None, Some((id, object))) = (generation, calls.first_key_value()) {
+        bail!("{}", only_ptx(id, &origins[*object], None));
+    }
+    let is_meant = |job: &DeviceJob<'_>| is_cuda(&job) && Some(job.generation) == generation;
+    let mut faults = Vec::new();
+    for job in jobs.iter().filter(|job| is_meant(job)) {
         check_ids(job)?;
         let own: HashSet<&String> = job.modules.ids.iter().collect();
-        if let Some((id, object)) = calls.iter().find(|(id, _)| !own.contains(id)) {
-            bail!("{}", lacks(id, &origins[*object], job, found));
-        }
+        let missing = calls.iter().find(|(id, _)| !own.contains(id));
+        faults.push(missing.map(|(id, object)| lacks(id, &origins[*object], job, found)));
         if let Some(id) = job.modules.ids.iter().find(|id| !calls.contains_key(*id)) {
             let image = job.inputs.iter().find(|image| has_module(image, id));
             bail!(
@@ -205,7 +304,31 @@ pub(super) fn check(
             );
         }
     }
-    Ok(())
+    let none_is_complete = faults.iter().all(Option::is_some);
+    let mut faults = faults.into_iter();
+    let mut warnings = Vec::new();
+    let mut error = None;
+    jobs.retain(|job| {
+        let Some(fault) = faults
+            .by_ref()
+            .take(usize::from(is_meant(job)))
+            .next()
+            .flatten()
+        else {
+            return true;
+        };
+        if none_is_complete || job.kinds != OffloadKinds::default().with(OffloadKind::Cuda) {
+            error.get_or_insert(fault);
+        } else {
+            warnings.push(format!("no image is linked for {}: {fault}", job.target));
+        }
+        false
+    });
+    selection.warnings.append(&mut warnings);
+    match error {
+        Some(error) => bail!("{error}"),
+        None => Ok(()),
+    }
 }
 
 /// The functions of NVIDIA's driver that device code calls.
@@ -232,7 +355,7 @@ pub(crate) fn undefined_device_symbols(job: &DeviceJob<'_>) -> Vec<(Vec<u8>, Ori
 fn check_ids(job: &DeviceJob<'_>) -> Result<()> {
     let mut known: HashMap<&str, &DeviceImage<'_>> = HashMap::new();
     for &image in &job.inputs {
-        for id in image.modules.iter().flatten() {
+        for id in ids_of(image) {
             let first = *known.entry(id).or_insert(image);
             if first.input_object != image.input_object && image.kinds.contains(OffloadKind::Cuda) {
                 bail!(
@@ -249,24 +372,34 @@ fn check_ids(job: &DeviceJob<'_>) -> Result<()> {
 
 /// Returns the error about the module `id` of the object `origin`, which the image of `job` lacks.
 fn lacks(id: &str, origin: &str, job: &DeviceJob<'_>, found: &[DeviceImage<'_>]) -> String {
-    let images = found.iter().filter(|image| has_module(image, id));
-    let mut archs: Vec<&str> = images.map(|image| image.arch.as_str()).collect();
-    archs.dedup();
+    let images = found
+        .iter()
+        .filter(|image| has_module(image, id) && !image.is_ptx);
+    let archs: BTreeSet<&str> = images.map(|image| image.arch.as_str()).collect();
     if archs.is_empty() {
-        return format!(
-            "{origin}: the CUDA module {id} has PTX but no machine code, and only machine code can be linked: compile it with nvcc \
-             -gencode arch=compute_{number},code=sm_{number}",
-            number = number(&job.target.arch),
-        );
+        return only_ptx(id, origin, Some(&job.target.arch));
     }
+    let archs: Vec<&str> = archs.into_iter().collect();
     let other = job.inputs.first().map(|image| object_of(image).to_string());
     format!(
-        "{origin}: the CUDA module {id} has code for {} only, and {} has code for {arch} as well: compile both for the same \
-         architectures (nvcc -gencode arch=compute_{number},code=sm_{number})",
+        "{origin}: the CUDA module {id} has code for {} only, and {} has code for {arch}: compile both for the same architectures \
+         (nvcc -gencode arch=compute_{number},code=sm_{number})",
         archs.join(", "),
         other.unwrap_or_default(),
         arch = job.target.arch,
         number = number(&job.target.arch),
+    )
+}
+
+/// Returns the error about a module without machine code, for a link for `arch` if there is one.
+fn only_ptx(id: &str, origin: &str, arch: Option<&str>) -> String {
+    let example = arch.map_or("90", number);
+    let why = match arch {
+        Some(arch) => format!("no machine code, and its PTX is for later GPUs than {arch}"),
+        None => "PTX but no machine code, so the GPU to link for is unknown".to_owned(),
+    };
+    format!(
+        "{origin}: the CUDA module {id} has {why}: compile it with nvcc -gencode arch=compute_{example},code=sm_{example}"
     )
 }
 
@@ -285,8 +418,7 @@ fn object_of(image: &DeviceImage<'_>) -> Origin {
 
 /// Whether `id` is a module of an image.
 fn has_module(image: &DeviceImage<'_>, id: &str) -> bool {
-    let mut modules = image.modules.iter().flatten();
-    modules.any(|own| own == id)
+    ids_of(image).iter().any(|own| own == id)
 }
 
 /// The symbol that a device link defines for the module `id` of an image.

@@ -555,7 +555,8 @@ pub(crate) fn undefined_but_for_another_target<'a>(
     found: &'a [DeviceImage<'a>],
 ) -> Vec<ForAnotherTarget<'a>> {
     let mut all = Vec::new();
-    for job in jobs {
+    // Errors about modules name their architectures.
+    for job in jobs.iter().filter(|job| job.modules.is_empty()) {
         let mut open = undefined_symbols(job);
         let others = found
             .iter()

@@ -9,6 +9,7 @@ use offload_formats::model::Origin;
 fn image(input_object: usize, triple: &str, arch: &str) -> DeviceImage<'static> {
     DeviceImage {
         modules: None,
+        is_ptx: false,
         debug: false,
         input_object,
         origin: Origin::file(format!("{input_object}.o").as_ref()),

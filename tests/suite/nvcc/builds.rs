@@ -14,7 +14,10 @@ use crate::support::{
 };
 
 pub(super) fn trials() -> Vec<Trial> {
-    let all: [Named; 16] = [
+    let all: [Named; 19] = [
+        ("substitutes_for_a_missing_architecture", substitutes),
+        ("sections_that_were_not_joined", unique_sections),
+        ("library_with_the_same_modules", same_modules),
         ("cmake", cmake),
         ("meson", meson),
         ("guide", guide),
@@ -142,6 +145,99 @@ fn meson(toolkit: &Toolkit, work: &Work) -> Outcome {
     build("ninja", &["-C", "build"])?;
     let ledger = registered(work, &work.path().join("build/app"))?;
     expect_in(&ledger, "cuda function lib=0 name=_Z5otherPi")?;
+    passed()
+}
+
+/// Compiles other.cu for these `-gencode` values.
+fn other(toolkit: &Toolkit, work: &Work, name: &str, codes: &[&str]) -> Result<PathBuf, Failed> {
+    let object = work.path().join(name);
+    let mut words = vec![
+        "-rdc=true".to_owned(),
+        "-c".to_owned(),
+        "-Xcompiler=-fPIC".to_owned(),
+    ];
+    words.extend(
+        codes
+            .iter()
+            .map(|code| format!("-gencode=arch=compute_{code}")),
+    );
+    words.extend(["-o".to_owned(), object.display().to_string()]);
+    words.push(root().join("tests/nvcc/other.cu").display().to_string());
+    toolkit.nvcc(work, &words)?;
+    Ok(object)
+}
+
+/// nvlink takes PTX and cubins for earlier GPUs in place of machine code for the GPU itself.
+fn substitutes(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let program = |arch| -> Result<Program, Failed> {
+        Ok(Program {
+            archs: arch,
+            ..PLAIN
+        })
+    };
+    let cases: [(&'static [&'static str], &[&str]); 4] = [
+        (&["90"], &["80,code=[sm_80,compute_80]"]),
+        (&["86"], &["80,code=sm_80"]),
+        (&["90a"], &["90,code=sm_90"]),
+        (&["80", "90"], &["80,code=[sm_80,compute_80]"]),
+    ];
+    for (archs, codes) in cases {
+        let program = program(archs)?;
+        let main = toolkit.object("main", archs, &[])?;
+        let other = other(toolkit, work, "other.o", codes)?;
+        let inputs = Inputs {
+            line: vec![main.display().to_string(), other.display().to_string()],
+            modules: vec![main, other],
+        };
+        let theirs = reference(toolkit, work, &program, &inputs)?;
+        let ours = work.path().join("ours");
+        by_offld(toolkit, work, "bfd", &inputs.line, &ours)?;
+        same(toolkit, work, &theirs, &ours)?;
+        // The same code in an archive, whose member only device code needs.
+        run(work.command("ar").args(["rcs", "libother.a", "other.o"]))?;
+        by_offld(
+            toolkit,
+            work,
+            "bfd",
+            &[inputs.line[0].clone(), "libother.a".to_owned()],
+            &ours,
+        )?;
+        same(toolkit, work, &theirs, &ours)?;
+    }
+    passed()
+}
+
+fn unique_sections(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let inputs = Inputs::of(&PLAIN, toolkit, work)?;
+    run(work
+        .command("ld")
+        .args(["-r", "--unique", "-o", "both.o"])
+        .args(&inputs.line))?;
+    let ours = work.path().join("ours");
+    by_offld(toolkit, work, "bfd", &["both.o".to_owned()], &ours)?;
+    let ledger = registered(work, &ours)?;
+    expect_in(&ledger, "cuda function lib=0 name=_Z5otherPi")?;
+    passed()
+}
+
+/// A static library is in the program and in a shared library. Each registers its own copy.
+fn same_modules(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let inputs = Inputs::of(&PLAIN, toolkit, work)?;
+    let modules = &inputs.modules[1..];
+    let object = device_linked(toolkit, work, &PLAIN, modules)?;
+    run(work
+        .command("g++")
+        .args(["-shared", "-o", "libcopy.so"])
+        .args(modules)
+        .arg(object)
+        .args(endings(toolkit)?))?;
+    let ours = work.path().join("ours");
+    let mut line = inputs.line.clone();
+    line.extend(["-Wl,--no-as-needed".to_owned(), "./libcopy.so".to_owned()]);
+    by_offld(toolkit, work, "bfd", &line, &ours)?;
+    let ledger = registered(work, &ours)?;
+    expect_in(&ledger, "cuda register lib=1 version=2")?;
+    expect_in(&ledger, "name=_Z4fillPi")?;
     passed()
 }
 

@@ -8,11 +8,14 @@ use object::{Object, ObjectSection};
 
 use super::{Inputs, Named, PLAIN, Program, Toolkit, endings};
 use crate::support::{
-    Outcome, Work, expect_in, expect_not_in, made, missing, passed, run, run_failing, test,
+    Outcome, Work, expect_equal, expect_in, expect_not_in, made, missing, passed, run, run_failing,
+    stderr_of, test,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
-    let all: [Named; 7] = [
+    let all: [Named; 9] = [
+        ("no_machine_code_at_all", no_machine_code),
+        ("code_for_lto_beside_bitcode", lto_and_bitcode),
         ("missing_architecture", missing_architecture),
         ("only_ptx", only_ptx),
         ("missing_nvlink", missing_nvlink),
@@ -50,20 +53,42 @@ fn object(toolkit: &Toolkit, unit: &str, archs: &[&str]) -> Result<String, Faile
 }
 
 fn missing_architecture(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let lacks = |line: &[String], other: &str, arch: &str| -> Result<(), Failed> {
+        let said = run_failing(&mut link(toolkit, work, line)?)?;
+        expect_in(&said, &format!("{}: the CUDA module _", line[1]))?;
+        expect_in(
+            &said,
+            &format!(
+                "has code for sm_{other} only, and {} has code for sm_{arch}:",
+                line[0]
+            ),
+        )?;
+        let advice = format!("nvcc -gencode arch=compute_{arch},code=sm_{arch}");
+        expect_in(&said, &advice)
+    };
+    let line = [
+        object(toolkit, "main", &["80"])?,
+        object(toolkit, "other", &["90"])?,
+    ];
+    lacks(&line, "90", "80")?;
+    // Code for a later GPU of the same major version does not run on the earlier one.
+    let line = [
+        object(toolkit, "main", &["80"])?,
+        object(toolkit, "other", &["86"])?,
+    ];
+    lacks(&line, "86", "80")?;
+    // An image that has all modules is linked, and a warning names the one that is not.
     let line = [
         object(toolkit, "main", &["80", "90"])?,
         object(toolkit, "other", &["90"])?,
     ];
-    let said = run_failing(&mut link(toolkit, work, &line)?)?;
-    expect_in(&said, &format!("{}: the CUDA module _", line[1]))?;
-    expect_in(
-        &said,
-        &format!(
-            "has code for sm_90 only, and {} has code for sm_80 as well",
-            line[0]
-        ),
-    )?;
+    let said = stderr_of(&mut link(toolkit, work, &line)?)?;
+    let words = "warning: no image is linked for nvptx64-nvidia-cuda (sm_80):";
+    expect_in(&said, words)?;
     expect_in(&said, "nvcc -gencode arch=compute_80,code=sm_80")?;
+    let linked = super::cubins(toolkit, work, &work.path().join("program"))?;
+    let archs: Vec<&str> = linked.iter().map(|(arch, _)| arch.as_str()).collect();
+    expect_equal("architectures", &archs.join(" "), "sm_90")?;
     // A member of an archive may have more architectures.
     run(work.command("ar").args([
         "rcs",
@@ -77,6 +102,7 @@ fn missing_architecture(toolkit: &Toolkit, work: &Work) -> Outcome {
 
 fn only_ptx(toolkit: &Toolkit, work: &Work) -> Outcome {
     let ptx = work.path().join("ptx.o").display().to_string();
+    // PTX for a later GPU than the program's.
     let source = crate::support::root()
         .join("tests/nvcc/other.cu")
         .display()
@@ -90,11 +116,53 @@ fn only_ptx(toolkit: &Toolkit, work: &Work) -> Outcome {
         &source,
     ];
     toolkit.nvcc(work, &words.map(str::to_owned))?;
-    let line = [object(toolkit, "main", &["80", "90"])?, ptx];
+    let line = [object(toolkit, "main", &["80"])?, ptx];
     let said = run_failing(&mut link(toolkit, work, &line)?)?;
-    expect_in(&said, "has PTX but no machine code")?;
+    expect_in(
+        &said,
+        "no machine code, and its PTX is for later GPUs than sm_80",
+    )?;
     expect_in(&said, "ptx.o: the CUDA module _")?;
-    expect_in(&said, "nvcc -gencode arch=compute_90,code=sm_90")?;
+    expect_in(&said, "nvcc -gencode arch=compute_80,code=sm_80")?;
+    passed()
+}
+
+fn no_machine_code(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let mut line = Vec::new();
+    for unit in ["main", "other"] {
+        let object = work.path().join(format!("{unit}.o")).display().to_string();
+        let source = crate::support::root().join(format!("tests/nvcc/{unit}.cu"));
+        let source = source.display().to_string();
+        let code = "-gencode=arch=compute_90,code=compute_90";
+        let words = ["-rdc=true", "-c", code, "-o", &object, &source];
+        toolkit.nvcc(work, &words.map(str::to_owned))?;
+        line.push(object);
+    }
+    let said = run_failing(&mut link(toolkit, work, &line)?)?;
+    expect_in(
+        &said,
+        "has PTX but no machine code, so the GPU to link for is unknown",
+    )?;
+    passed()
+}
+
+fn lto_and_bitcode(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let clang = super::mixed::by_clang(toolkit, work, "clang.o", &["-foffload-lto"])?;
+    let lto = |unit| -> Result<String, Failed> {
+        Ok(toolkit
+            .object(unit, &["80", "90"], &["-dlto"])?
+            .display()
+            .to_string())
+    };
+    let said = run_failing(&mut link(
+        toolkit,
+        work,
+        &[lto("main")?, clang, lto("other")?],
+    )?)?;
+    expect_in(
+        &said,
+        "code for link-time optimization of nvcc, which cannot be linked with the code of clang",
+    )?;
     passed()
 }
 
@@ -163,6 +231,7 @@ fn same_id(toolkit: &Toolkit, work: &Work) -> Outcome {
 /// Damages the code of a module in several ways. Each gives one error with its place, or a link that
 /// the linker of the device code refuses.
 fn damaged(toolkit: &Toolkit, work: &Work) -> Outcome {
+    const WRAPPER: &str = "the wrapper of a CUDA module has an unknown version";
     let program = Program {
         archs: &["90"],
         ..PLAIN
@@ -183,15 +252,11 @@ fn damaged(toolkit: &Toolkit, work: &Work) -> Outcome {
         ("fatbinary size past the end", at + 14, 0xff),
         ("header size of a fatbinary entry too small", at + 20, 1),
         ("compressed", at + 16 + 16 + 2, 0x7f),
-        (
-            "the wrapper of a CUDA module has an unknown version",
-            wrapper as usize + 4,
-            9,
-        ),
+        (WRAPPER, wrapper as usize + 4, 9),
     ];
     for (what, place, byte) in cases {
         let mut data = whole.clone();
-        if place >= at + size && place < at {
+        if !(at..at + size).contains(&place) && what != WRAPPER {
             return Err("a place outside of the code".into());
         }
         data[place] = byte;

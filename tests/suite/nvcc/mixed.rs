@@ -38,7 +38,12 @@ pub(super) fn trials() -> Vec<Trial> {
 const ARCHS: &[&str] = &["80", "90"];
 
 /// Compiles the unit of clang, with relocatable code unless `more` says otherwise.
-fn by_clang(toolkit: &Toolkit, work: &Work, name: &str, more: &[&str]) -> Result<String, Failed> {
+pub(super) fn by_clang(
+    toolkit: &Toolkit,
+    work: &Work,
+    name: &str,
+    more: &[&str],
+) -> Result<String, Failed> {
     let cuda = cuda_tools(22).ok_or("no tools")?;
     run(toolkit
         .command(work, llvm("clang++"))
@@ -82,6 +87,7 @@ fn check(work: &Work, program: PathBuf) -> Outcome {
         "cuda function lib=0 name=_Z5otherPi threads=-1",
         "cuda var lib=0 name=clang_counter size=4 extern=0 constant=0",
         "cuda launch lib=0 name=_Z8by_clangPi",
+        "cuda launch lib=0 name=_Z8at_starti",
         "cuda launch lib=0 name=_Z7by_nvccPi",
         "cuda unregister lib=0",
     ] {

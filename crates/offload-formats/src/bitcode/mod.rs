@@ -38,9 +38,9 @@ pub use images::{Embedded, embedded_images};
 pub use symbols::{ModuleSymbols, Symbol, symbols};
 
 use crate::bitstream::cursor::{Cursor, Scope, StreamEntry};
-use crate::bytes::{number, slice};
+use crate::bytes::{number, slice, u32_at, zeros};
 use crate::error::Malformed;
-use crate::magic::BITCODE_WRAPPER;
+use crate::magic::{BITCODE, BITCODE_WRAPPER};
 
 // The top level of a bitcode file: the wrapper header, the modules, and their string tables.
 
@@ -58,6 +58,38 @@ struct Found<'a> {
     pub scope: Scope,
     /// The string table with the names of symbols. Modules before LLVM 5 have none.
     pub strtab: Option<&'a [u8]>,
+}
+
+/// Returns the parts of `data`, which has several bitcode files one after the other if a linker joined
+/// sections. Other data is one part.
+pub fn split(data: &[u8]) -> Vec<&[u8]> {
+    let mut parts = Vec::new();
+    let mut rest = data;
+    while !rest.is_empty() {
+        let size = size_of_stream(rest).unwrap_or(rest.len());
+        let (part, others) = rest.split_at(size.min(rest.len()));
+        parts.push(part);
+        // Linkers may align the next part.
+        rest = others.get(zeros(others)..).unwrap_or_default();
+    }
+    parts
+}
+
+/// Returns the size of the bitcode at the start of `data`, if other bitcode follows it.
+fn size_of_stream(data: &[u8]) -> Option<usize> {
+    /// The first word of a block at the top level: the abbreviation ENTER_SUBBLOCK in two bits.
+    const ENTER: u32 = 1;
+    if !data.starts_with(&BITCODE) {
+        return None;
+    }
+    let word = |at: usize| data.get(at..at + 4).map(|_| u32_at(data, at));
+    let mut at = BITCODE.len();
+    while word(at)? & 3 == ENTER {
+        // The block's number and the width of its abbreviations are in the same word.
+        at = at.checked_add(8)?.checked_add(4 * word(at + 4)? as usize)?;
+    }
+    let next = data.get(at..)?;
+    next.get(zeros(next)..)?.starts_with(&BITCODE).then_some(at)
 }
 
 /// Returns the stream in `data`, which follows the wrapper header if there is one, and its offset.

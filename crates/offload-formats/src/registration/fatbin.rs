@@ -72,9 +72,9 @@ pub struct Contract {
 /// How modules that register their own kernels and variables get the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModuleCalls {
-    /// nvcc's. The constructor of each module calls a function of the device link, whose name is
-    /// [`nvcc::REGISTER`](crate::nvcc::REGISTER) and the ID, with a callback. After the last of these
-    /// calls, the device link registers the image and calls all callbacks with the handle.
+    /// For nvcc. The constructor of each module passes a callback to a function that the device link
+    /// defines. The function's name is [`nvcc::REGISTER`](crate::nvcc::REGISTER) and the ID. The last
+    /// of these calls registers the image and calls all callbacks with the handle.
     Callbacks,
     /// Those of HIP's old driver. The constructor of each module registers the image if the handle is
     /// still null. Each module has its own names for the image and for the handle.

@@ -42,9 +42,8 @@ pub struct Plan {
     pub modules: Modules,
 }
 
-/// Modules whose device code is part of an image, and that register their own kernels and variables
-/// instead of listing them in an entry table: nvcc's relocatable code (`nvcc`), and the translation
-/// units of HIP's old driver.
+/// Modules that are part of an image and register their own kernels and variables. They have no entry
+/// table. nvcc's relocatable code (`nvcc`) and the translation units of HIP's old driver are modules.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Modules {
     /// The IDs of the modules, in the order of the device link.
