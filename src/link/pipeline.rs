@@ -24,7 +24,7 @@ use crate::link::device::{self, DeviceContext, Linked};
 use crate::link::host;
 use crate::link::inputs::search::Search;
 use crate::link::inputs::{self, Inputs};
-use crate::link::payload::{self, BundleContext, RegisteredImage};
+use crate::link::payload::{self, BundleContext, Payload, RegisteredImage};
 use crate::link::register::{self, RegisterContext};
 use crate::link::scan::{self, DeviceImage, HostFacts};
 use crate::link::select::DeviceJob;
@@ -172,9 +172,10 @@ enum DeviceCode {
     None(Vec<OsString>),
 }
 
-/// The linked images, each in a file.
+/// The linked images.
 struct Images {
-    linked: Vec<Linked>,
+    /// In the containers that their runtimes read.
+    payloads: Vec<Payload>,
     host: HostLink,
     /// The program, if the host link ran in parallel with the device links.
     unfilled: Option<Unfilled>,
@@ -234,14 +235,14 @@ impl<'a> Link<'a> {
         // (`--reproduce`).
         self.write_reproduction()?;
 
-        // The linked images, each in a file. After this, no input is read. There are no images
+        // The images in the containers that their runtimes read. After this, no input is read. There are no images
         // without device code, or if another wrapper has registered it.
         let images = match settings.device.override_images.as_slice() {
             [] => self.device_images()?,
             options => DeviceCode::Linked(Box::new(self.override_images(options)?)),
         };
         let Images {
-            linked,
+            payloads,
             mut host,
             unfilled,
         } = match images {
@@ -252,17 +253,6 @@ impl<'a> Link<'a> {
             DeviceCode::None(endings) => return self.plain_link(&endings),
         };
         session.signals.check()?;
-
-        // The images in the containers that their runtimes read.
-        let bundling = session.trace.span(span::BUNDLE, 0);
-        let context = BundleContext {
-            settings,
-            out_base: self.out_base(),
-            host_triple: &host.triple,
-            cache: self.background.caching.cache().ok(),
-        };
-        let payloads = payload::bundle(&linked, &context, session)?;
-        drop(bundling);
         if settings.emit_fatbin_only {
             return payload::emit(&payloads, self.output, session);
         }
@@ -408,25 +398,41 @@ impl<'a> Link<'a> {
                 scanned.expect_device_code(&jobs)?;
             }
             let linked = device::link(&jobs, &context, session);
-            linked.map_err(|error| {
+            let linked = linked.map_err(|error| {
                 let missing_runtime = |target: &Target| device::missing_runtime(target, &context);
                 scanned.with_hints(error, &jobs, &missing_runtime)
-            })
+            })?;
+            let payloads = self.bundled(&linked, &host.triple)?;
+            Ok((linked, payloads))
         };
-        let (unfilled, linked) = if is_beside {
+        let (unfilled, (linked, payloads)) = if is_beside {
             let host_link =
                 || self.link_unfilled(&host, &late::payloads_of(&groups), jobs.len() + 1);
-            let (program, linked) = late::beside(session, host_link, device_links)?;
-            (Some(program), linked)
+            let (program, images) = late::beside(session, host_link, device_links)?;
+            (Some(program), images)
         } else {
             (None, device_links()?)
         };
         tables.warn_of_missing(&jobs, &linked, inputs, settings, session);
         Ok(Images {
-            linked,
+            payloads,
             host,
             unfilled,
         })
+    }
+
+    /// Returns the linked images in the containers that their runtimes read.
+    fn bundled(&self, linked: &[Linked], host_triple: &str) -> Result<Vec<Payload>> {
+        let (settings, session) = (self.settings, self.session);
+        session.signals.check()?;
+        let _bundling = session.trace.span(span::BUNDLE, 0);
+        let context = BundleContext {
+            settings,
+            out_base: self.out_base(),
+            host_triple,
+            cache: self.background.caching.cache().ok(),
+        };
+        payload::bundle(linked, &context, session)
     }
 
     /// Returns the images of `--override-image`, without reading the inputs.
@@ -462,7 +468,7 @@ impl<'a> Link<'a> {
         let groups = payload::groups(linked.iter().map(RegisteredImage::from));
         host.late = self.is_late(&host, &groups, files, sizes.sum())?;
         Ok(Images {
-            linked,
+            payloads: self.bundled(&linked, &host.triple)?,
             host,
             unfilled: None,
         })

@@ -21,7 +21,6 @@ use object::{
 };
 
 use crate::bytes::{slice, u32_at};
-use crate::elf::raw::FileHeader;
 use crate::error::Malformed;
 use crate::fatbin::{self, Entry};
 use crate::model::printable_name;
@@ -250,11 +249,6 @@ pub fn lto_object(
     let cannot = |_| Malformed::new("cannot write an object for a CUDA module", module.at);
     object.add_relocation(wrappers, pointer).map_err(cannot)?;
     object.write().map_err(cannot)
-}
-
-/// Whether device code is in a host object that [`lto_object`] made.
-pub fn is_lto_object(data: &[u8]) -> bool {
-    FileHeader::read(data).is_ok_and(|(_, header)| header.machine == elf::EM_X86_64)
 }
 
 /// The targets of pointers by the offset of the pointer: the place of a section, its data, and the offset

@@ -34,6 +34,7 @@ pub(crate) use nvlink::{needs_no_compiler, required_symbols};
 
 use crate::args::settings::{Jobs, LinkSettings, MemoryLimit};
 use crate::build_log::Log;
+use crate::link::scan::{DeviceImage, Form};
 use crate::link::select::DeviceJob;
 use crate::toolchain::Compiler;
 use offld_system::io::bytes::Bytes;
@@ -48,7 +49,7 @@ use offload_formats::gpu::Gpu;
 use offload_formats::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
 use offload_formats::registration::Modules;
 use offload_formats::target::Target;
-use offload_formats::{archive, magic, nvcc, offload_binary};
+use offload_formats::{archive, magic, offload_binary};
 
 use codegen_threads::Partitions;
 use costs::Costs;
@@ -228,10 +229,11 @@ fn plan<'a>(
         nvlink::check_inputs(job)?;
     }
     // nvlink recognises file types by the extension.
-    let ending = |bytes: &[u8]| match by_nvlink {
-        true if !bytes.starts_with(&magic::ELF) => "ptx",
-        true if !nvcc::is_lto_object(bytes) => "cubin",
-        _ => "o",
+    let ending = |input: &DeviceImage<'_>| match input.form {
+        _ if !by_nvlink => "o",
+        Form::LtoObject => "o",
+        _ if input.bytes.starts_with(&magic::ELF) => "cubin",
+        _ => "ptx",
     };
     let packs = job.target.is_nvptx() && !by_nvlink && nvlink::is_wrapped(context);
     let inputs = Inputs::named(job, &ending, packs, session)?;
@@ -413,13 +415,13 @@ struct Inputs {
 }
 
 impl Inputs {
-    /// Chooses names for the inputs of `job`, and writes nothing. `ending`: the extension for an input
-    /// with these bytes.
+    /// Chooses names for the inputs of `job`, and writes nothing. `ending`: the extension for an
+    /// input.
     ///
     /// `packs`: the linker reads no response files, so a long list of inputs must be an archive.
     fn named(
         job: &DeviceJob<'_>,
-        ending: &dyn Fn(&[u8]) -> &'static str,
+        ending: &dyn Fn(&DeviceImage<'_>) -> &'static str,
         packs: bool,
         session: &Session,
     ) -> Result<Inputs> {
@@ -431,7 +433,7 @@ impl Inputs {
                 .map_or(name.as_str(), |(stem, _)| stem);
             each.push(session.scratch.path(
                 &format!("{stem}-{}-{}", input.triple, input.arch),
-                ending(&input.bytes),
+                ending(input),
             )?);
         }
         let archive = session.scratch.path(

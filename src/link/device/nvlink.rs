@@ -17,13 +17,13 @@ use anyhow::{Result, bail};
 use super::DeviceContext;
 use super::clang::ArgList;
 use crate::args::settings::LinkSettings;
-use crate::link::scan::DeviceImage;
+use crate::link::scan::{DeviceImage, Form};
 use crate::link::select::DeviceJob;
 use crate::toolchain;
 use offld_system::session::Session;
 use offload_formats::model::OffloadKind;
 use offload_formats::target::Target;
-use offload_formats::{bitcode, magic, nvcc};
+use offload_formats::{bitcode, magic};
 
 /// Last LLVM release whose driver cannot link for these devices.
 const LAST_WITHOUT_LINKS: u32 = 15;
@@ -53,9 +53,7 @@ pub(super) fn serves(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
 /// Fails if `job` has code of nvcc that only nvlink reads, although a compiler has to link it because of
 /// other code.
 pub(super) fn check_inputs(job: &DeviceJob<'_>) -> Result<()> {
-    let is_of_nvlink = |input: &&&DeviceImage<'_>| {
-        input.modules.is_some() && (input.is_ptx || nvcc::is_lto_object(&input.bytes))
-    };
+    let is_of_nvlink = |input: &&&DeviceImage<'_>| input.form != Form::Code;
     let needs_compiler = |input: &&&DeviceImage<'_>| {
         magic::is_bitcode(&input.bytes) || input.kinds.contains(OffloadKind::OpenMp)
     };
@@ -74,7 +72,7 @@ pub(super) fn check_inputs(job: &DeviceJob<'_>) -> Result<()> {
          code for {}",
         job.target,
         own.origin,
-        if own.is_ptx {
+        if own.form == Form::Ptx {
             "PTX"
         } else {
             "code for link-time optimization"
@@ -135,10 +133,7 @@ pub(super) fn command(
         toolchain::cuda_tool("nvlink", settings.device.cuda_path.as_deref()),
         "nvlink",
     )?;
-    let has_lto = job
-        .inputs
-        .iter()
-        .any(|input| nvcc::is_lto_object(&input.bytes));
+    let has_lto = job.inputs.iter().any(|input| input.form == Form::LtoObject);
     if has_lto {
         let nvvm = toolkit(&nvlink).join("nvvm");
         check_library(&nvvm, job)?;

@@ -26,6 +26,19 @@ use offload_formats::offload_sections::{HIP_WRAPPERS, RELOCATABLE};
 
 pub(crate) use code::Code;
 
+/// The form of device code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Code that the device link takes as it is.
+    Code,
+    /// PTX of nvcc. It is linked only if its module has nothing better for the target.
+    Ptx,
+    /// A host object with code of nvcc for link-time optimization, from [`nvcc::lto_object`].
+    ///
+    /// [`nvcc::lto_object`]: offload_formats::nvcc::lto_object
+    LtoObject,
+}
+
 /// A device image in a host object.
 #[derive(Debug)]
 pub(crate) struct DeviceImage<'a> {
@@ -44,8 +57,8 @@ pub(crate) struct DeviceImage<'a> {
     /// The modules of the host object that register its kernels and variables themselves; none if it
     /// has an entry table for that.
     pub modules: Option<Arc<[String]>>,
-    /// Whether this is PTX of nvcc. It is linked only if its module has nothing better for the target.
-    pub is_ptx: bool,
+    /// The form of the code, which is known without decompressing it.
+    pub form: Form,
     /// Whether nvcc compiled the image for debugging (`-G`).
     pub debug: bool,
     /// The bytes, borrowed from the input unless they were compressed or had to be read from
@@ -122,7 +135,7 @@ pub(crate) fn host_code<'a>(
             kinds: OffloadKinds::default(),
             raw_section: false,
             modules: None,
-            is_ptx: false,
+            form: Form::Code,
             debug: false,
             bytes: object.data().into(),
         })
@@ -195,7 +208,7 @@ pub(crate) fn packaged<'a>(
             kinds,
             raw_section: false,
             modules: None,
-            is_ptx: false,
+            form: Form::Code,
             debug: false,
             bytes: image.image.into(),
         }

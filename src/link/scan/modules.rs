@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 
-use super::{Code, DeviceImage, object};
+use super::{Code, DeviceImage, Form, object};
 use crate::link::inputs::InputObject;
 use offload_formats::bitcode;
 use offload_formats::bundle::Id;
@@ -62,9 +62,13 @@ pub(super) fn cuda(index: usize, input_object: &InputObject) -> Result<Vec<Devic
             if matches!(bytes, Code::Packed { .. }) {
                 take(entry.plain_size)?;
             }
-            let is_ptx = entry.kind == Kind::Ptx;
+            let form = match entry.kind {
+                Kind::Ptx => Form::Ptx,
+                Kind::LtoIr => Form::LtoObject,
+                _ => Form::Code,
+            };
             // Members of archives are often not needed, and PTX seldom.
-            if !input_object.lazy && !is_ptx {
+            if !input_object.lazy && form != Form::Ptx {
                 bytes
                     .load()
                     .map_err(|fault| placed(fault.shifted(module.at)))?;
@@ -77,7 +81,7 @@ pub(super) fn cuda(index: usize, input_object: &InputObject) -> Result<Vec<Devic
                 kinds: OffloadKinds::default().with(OffloadKind::Cuda),
                 raw_section: false,
                 modules: Some(Arc::clone(&ids)),
-                is_ptx,
+                form,
                 debug: entry.debug,
                 bytes,
             });
@@ -137,7 +141,7 @@ pub(super) fn hip<'a>(
         kinds: OffloadKinds::default().with(OffloadKind::Hip),
         raw_section: false,
         modules: Some(Arc::clone(units)),
-        is_ptx: false,
+        form: Form::Code,
         debug: false,
         bytes: bytes.into(),
     };

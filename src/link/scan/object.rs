@@ -10,7 +10,9 @@ use object::read::coff::{CoffFile, CoffHeader, Symbol, SymbolTable};
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 use object::{Endianness, Object, ObjectSection, SymbolIndex, pe};
 
-use super::{Definition, DeviceImage, HostFacts, Machine, Need, SharedSymbols, modules, packaged};
+use super::{
+    Definition, DeviceImage, Form, HostFacts, Machine, Need, SharedSymbols, modules, packaged,
+};
 use crate::link::inputs::InputObject;
 use offload_formats::coff::drectve::{self, Directives};
 use offload_formats::elf::raw::Class;
@@ -214,7 +216,7 @@ pub(super) fn llvm14_image<'a>(
         kinds: OffloadKinds::default().with(OffloadKind::OpenMp),
         raw_section: true,
         modules: None,
-        is_ptx: false,
+        form: Form::Code,
         debug: false,
         bytes: bytes.into(),
     })

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use anyhow::{Result, bail};
 
-use crate::link::scan::{self, DeviceImage, HostFacts};
+use crate::link::scan::{self, DeviceImage, Form, HostFacts};
 use offload_formats::model::{Generation, OffloadKind, OffloadKinds};
 use offload_formats::offload_sections::entry_section;
 use offload_formats::registration::Modules;
@@ -214,7 +214,8 @@ fn select_once<'a>(
         check_kinds(job)?;
         targets::check_platforms(job)?;
     }
-    let members = (0..found.len()).filter(|&at| lazy[found[at].input_object] && !found[at].is_ptx);
+    let members =
+        (0..found.len()).filter(|&at| lazy[found[at].input_object] && found[at].form != Form::Ptx);
     let why = members.map(|at| {
         let object = found[at].input_object;
         let by_device = device_pulled.get(&at);
@@ -284,7 +285,7 @@ impl<'a> Candidates<'a> {
             .zip(&targets)
             .zip(linked_elsewhere)
             .map(|((image, target), elsewhere)| {
-                if *elsewhere || image.is_ptx {
+                if *elsewhere || image.form == Form::Ptx {
                     Membership::Elsewhere
                 } else {
                     membership(image, target, lazy, pulled, options)

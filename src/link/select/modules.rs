@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 
 use super::line_order::Taken;
 use super::{DeviceJob, SelectOptions, Selection, symbols, undefined_symbols};
-use crate::link::scan::{DeviceImage, HostFacts};
+use crate::link::scan::{DeviceImage, Form, HostFacts};
 use offload_formats::model::{Generation, OffloadKind, OffloadKinds, Origin, printable_name};
 use offload_formats::nvcc;
 use offload_formats::registration::Modules;
@@ -105,9 +105,9 @@ pub(super) fn substitutes(
             continue;
         };
         let is_earlier = !own.is_special && own.number <= wanted.number;
-        let rank = if image.arch == target.arch && !image.is_ptx {
+        let rank = if image.arch == target.arch && image.form != Form::Ptx {
             Rank::Exact
-        } else if is_earlier && (image.is_ptx || is_lto(image)) {
+        } else if is_earlier && image.form != Form::Code {
             Rank::Ptx(own.number)
         } else if is_earlier && own.number / 10 == wanted.number / 10 {
             Rank::Code(own.number)
@@ -143,11 +143,6 @@ impl SmNumber {
     }
 }
 
-/// Whether an image is code of nvcc for link-time optimization.
-fn is_lto(image: &DeviceImage<'_>) -> bool {
-    image.modules.is_some() && !image.is_ptx && nvcc::is_lto_object(&image.bytes)
-}
-
 /// Returns `DeviceJob::is_open` for a device link with these inputs: whether they have code for link-time
 /// optimization, and the output is a shared library or another object refers to their host code.
 pub(super) fn is_open(
@@ -156,7 +151,7 @@ pub(super) fn is_open(
     taken: &Taken,
     options: &SelectOptions,
 ) -> bool {
-    if !inputs.iter().any(|image| is_lto(image)) {
+    if inputs.iter().all(|image| image.form != Form::LtoObject) {
         return false;
     }
     let own: HashSet<usize> = inputs.iter().map(|image| image.input_object).collect();
@@ -177,7 +172,7 @@ pub(super) fn lto_pulls(
     members: &mut BTreeSet<usize>,
     waiting: &[usize],
 ) -> BTreeMap<usize, String> {
-    let needs_nvlink = |at: &usize| is_lto(&found[*at]);
+    let needs_nvlink = |at: &usize| found[*at].form == Form::LtoObject;
     if !members.iter().any(needs_nvlink) {
         return BTreeMap::new();
     }
@@ -374,7 +369,7 @@ fn check_ids(job: &DeviceJob<'_>) -> Result<()> {
 fn lacks(id: &str, origin: &str, job: &DeviceJob<'_>, found: &[DeviceImage<'_>]) -> String {
     let images = found
         .iter()
-        .filter(|image| has_module(image, id) && !image.is_ptx);
+        .filter(|image| has_module(image, id) && image.form != Form::Ptx);
     let archs: BTreeSet<&str> = images.map(|image| image.arch.as_str()).collect();
     if archs.is_empty() {
         return only_ptx(id, origin, Some(&job.target.arch));

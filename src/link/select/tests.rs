@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 
 use super::*;
-use crate::link::scan::{Definition, Need};
+use crate::link::scan::{Definition, Form, Need};
 use offload_formats::model::Origin;
 
 fn image(input_object: usize, triple: &str, arch: &str) -> DeviceImage<'static> {
     DeviceImage {
         modules: None,
-        is_ptx: false,
+        form: Form::Code,
         debug: false,
         input_object,
         origin: Origin::file(format!("{input_object}.o").as_ref()),
