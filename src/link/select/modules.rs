@@ -136,8 +136,10 @@ impl SmNumber {
     fn of(arch: &str) -> Option<SmNumber> {
         let name = arch.strip_prefix("sm_")?;
         let digits = name.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        Some(SmNumber {
-            number: digits.parse().ok()?,
+        let number = digits.parse().ok()?;
+        // A damaged file may claim many thousands of GPUs.
+        (number < 1000).then_some(SmNumber {
+            number,
             is_special: digits.len() != name.len(),
         })
     }
