@@ -17,20 +17,31 @@ pub(crate) enum Code<'a> {
     Packed {
         /// The entry.
         entry: Box<Entry<'a>>,
+        /// The place of the fatbinary in the object, to which the places in errors are added.
+        at: u64,
         /// The decompressed bytes, or the reason why there are none.
         plain: OnceLock<Result<Vec<u8>, Malformed>>,
     },
 }
 
 impl<'a> Code<'a> {
-    /// The code in `entry`.
-    pub(super) fn of_entry(entry: &Entry<'a>) -> Self {
+    /// The code in `entry` of the fatbinary at `at` in its object.
+    pub(super) fn of_entry(entry: &Entry<'a>, at: u64) -> Self {
         if entry.method.is_none() {
             return Code::from(without_padding(entry.kind, entry.stored));
         }
         Code::Packed {
             entry: Box::new(entry.clone()),
+            at,
             plain: OnceLock::new(),
+        }
+    }
+
+    /// The size of the decompressed bytes by the entry's header; 0 for bytes that are not compressed.
+    pub(super) fn packed_size(&self) -> u64 {
+        match self {
+            Code::Plain(_) => 0,
+            Code::Packed { entry, .. } => entry.plain_size,
         }
     }
 
@@ -41,14 +52,14 @@ impl<'a> Code<'a> {
     pub(crate) fn load(&self) -> Result<(), Malformed> {
         match self {
             Code::Plain(_) => Ok(()),
-            Code::Packed { entry, plain } => {
+            Code::Packed { entry, at, plain } => {
                 let unpacked = || {
                     let mut bytes = entry.plain()?.into_owned();
                     bytes.truncate(without_padding(entry.kind, &bytes).len());
                     Ok(bytes)
                 };
                 let plain = plain.get_or_init(unpacked);
-                plain.as_ref().map(drop).map_err(|fault| *fault)
+                plain.as_ref().map(drop).map_err(|fault| fault.shifted(*at))
             }
         }
     }

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use rayon::prelude::*;
 
 use crate::args::link_exe;
@@ -66,6 +66,21 @@ pub(crate) struct DeviceImage<'a> {
     pub bytes: Code<'a>,
 }
 
+impl DeviceImage<'_> {
+    /// Decompresses the code, if it is compressed.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub(crate) fn load(&self) -> Result<()> {
+        let object = || Origin {
+            section: None,
+            ..self.origin.clone()
+        };
+        let loaded = self.bytes.load();
+        loaded.map_err(|fault| anyhow!(fault).context(object().to_string()))
+    }
+}
+
 /// Returns every device image in the inputs, in command-line order.
 pub(crate) fn scan(inputs: &Inputs) -> Result<Vec<DeviceImage<'_>>> {
     let size = |input_object: &InputObject| input_object.data().len();
@@ -74,7 +89,29 @@ pub(crate) fn scan(inputs: &Inputs) -> Result<Vec<DeviceImage<'_>>> {
     for found in each {
         all.append(&mut found?);
     }
+    decompress(&all, inputs)?;
     Ok(all)
+}
+
+/// Decompresses the code of objects. Code of archive members is often not needed, and PTX seldom.
+fn decompress(images: &[DeviceImage<'_>], inputs: &Inputs) -> Result<()> {
+    /// The decompressed bytes from which threads are faster.
+    const MANY: u64 = 1 << 20;
+    let is_needed = |image: &&DeviceImage<'_>| {
+        image.form == Form::Code && !inputs.objects[image.input_object].lazy
+    };
+    let needed: Vec<&DeviceImage<'_>> = images.iter().filter(is_needed).collect();
+    if needed
+        .iter()
+        .map(|image| image.bytes.packed_size())
+        .sum::<u64>()
+        < MANY
+    {
+        return needed.into_iter().try_for_each(DeviceImage::load);
+    }
+    let load = || needed.into_par_iter().map(DeviceImage::load);
+    let loaded: Vec<Result<()>> = threads::in_parallel(|| load().collect());
+    loaded.into_iter().collect()
 }
 
 /// Whether the symbols of archive members decide about device code: a member has device code, or may
@@ -418,10 +455,7 @@ pub(crate) fn linked_symbols(image: &[u8]) -> Option<BTreeSet<Vec<u8>>> {
 /// Returns the symbols of a device image that is an ELF object or bitcode. Other formats have no
 /// symbols here.
 pub(crate) fn device_symbols<'f>(found: &'f DeviceImage<'_>) -> Result<HostFacts<'f>> {
-    found
-        .bytes
-        .load()
-        .with_context(|| format!("{}: cannot read the device code", found.origin))?;
+    found.load()?;
     let data: &[u8] = &found.bytes;
     match magic(data) {
         Magic::Elf => object::elf_facts(data)

@@ -57,22 +57,14 @@ pub(super) fn cuda(index: usize, input_object: &InputObject) -> Result<Vec<Devic
                         object.map_err(|fault| placed(fault.shifted(module.at)))?,
                     ))
                 }
-                _ => Code::of_entry(entry),
+                _ => Code::of_entry(entry, module.at),
             };
-            if matches!(bytes, Code::Packed { .. }) {
-                take(entry.plain_size)?;
-            }
+            take(bytes.packed_size())?;
             let form = match entry.kind {
                 Kind::Ptx => Form::Ptx,
                 Kind::LtoIr => Form::LtoObject,
                 _ => Form::Code,
             };
-            // Members of archives are often not needed, and PTX seldom.
-            if !input_object.lazy && form != Form::Ptx {
-                bytes
-                    .load()
-                    .map_err(|fault| placed(fault.shifted(module.at)))?;
-            }
             found.push(DeviceImage {
                 input_object: index,
                 origin: origin.clone(),

@@ -65,7 +65,7 @@ pub(super) fn read(
         origins,
         options,
         in_turn: options.reading == Reading::InTurn,
-        symbols: HashMap::new(),
+        symbols: HashMap::default(),
         taken: Taken {
             order: Vec::new(),
             pulled: vec![None; facts.len()],
@@ -126,7 +126,8 @@ struct Line<'f> {
     origins: &'f [String],
     options: &'f SelectOptions,
     in_turn: bool,
-    symbols: HashMap<Cow<'f, [u8]>, Symbol>,
+    /// Large libraries have many symbols, which the standard hasher takes long to hash.
+    symbols: HashMap<Cow<'f, [u8]>, Symbol, foldhash::fast::RandomState>,
     taken: Taken,
     /// Whether an object is part of the link, by its index.
     read: Vec<bool>,

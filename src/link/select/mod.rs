@@ -193,8 +193,7 @@ fn select_once<'a>(
         inputs.sort_by_key(|image| ranks[image.input_object]);
         inputs.extend(host_code_pulls(&inputs, host_code, facts, &target)?);
         for input in &inputs {
-            let damaged = |fault| anyhow::anyhow!("{}: {fault}", input.origin);
-            input.bytes.load().map_err(damaged)?;
+            input.load()?;
         }
         let target = members.iter().fold(target, |target, &at| {
             target.named_like(&candidates.targets[at])

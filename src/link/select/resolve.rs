@@ -7,10 +7,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use anyhow::Result;
+use rayon::prelude::*;
 
 use super::line_order::{self, Reading, Taken, names};
 use super::{SelectOptions, symbols};
 use crate::link::scan::{DeviceImage, HostFacts};
+use offld_system::threads;
 use offload_formats::model::printable_name;
 
 /// Returns the objects of the host link, in the order in which the linker reads them.
@@ -235,6 +237,22 @@ fn has_open_symbols(tables: &BTreeMap<usize, HostFacts<'_>>) -> bool {
     needs.any(|need| !need.weak && !defined.contains(need.name.as_ref()))
 }
 
+/// Returns the symbols of the images `which`.
+fn symbol_tables<'f>(
+    found: &'f [DeviceImage<'_>],
+    which: &[usize],
+) -> Result<BTreeMap<usize, HostFacts<'f>>> {
+    /// The number of images from which threads are faster.
+    const MANY: usize = 64;
+    let table = |&at: &usize| Ok((at, symbols(&found[at])?));
+    if which.len() < MANY {
+        return which.iter().map(table).collect();
+    }
+    let tables: Vec<Result<(usize, HostFacts<'f>)>> =
+        threads::in_parallel(|| which.par_iter().map(table).collect());
+    tables.into_iter().collect()
+}
+
 /// Adds to `members` the images of `waiting` that define undefined symbols of members, until
 /// nothing more is needed. Returns the added images with their reasons.
 pub(super) fn device_pulls(
@@ -242,17 +260,12 @@ pub(super) fn device_pulls(
     members: &mut BTreeSet<usize>,
     waiting: &[usize],
 ) -> Result<BTreeMap<usize, String>> {
-    let mut tables: BTreeMap<usize, HostFacts<'_>> = BTreeMap::new();
-    for &at in members.iter() {
-        tables.insert(at, symbols(&found[at])?);
-    }
+    let mut tables = symbol_tables(found, &members.iter().copied().collect::<Vec<usize>>())?;
     if !has_open_symbols(&tables) {
         // Without this, large libraries would be decompressed.
         return Ok(BTreeMap::new());
     }
-    for &at in waiting {
-        tables.insert(at, symbols(&found[at])?);
-    }
+    tables.extend(symbol_tables(found, waiting)?);
     let mut offered: HashMap<Cow<'_, [u8]>, usize> = HashMap::new();
     for &at in waiting {
         for symbol in &tables[&at].defined {
