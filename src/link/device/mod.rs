@@ -49,7 +49,7 @@ use offload_formats::gpu::Gpu;
 use offload_formats::model::{Generation, ImageKind, OffloadKind, OffloadKinds};
 use offload_formats::registration::Modules;
 use offload_formats::target::Target;
-use offload_formats::{archive, magic, offload_binary};
+use offload_formats::{archive, offload_binary};
 
 use codegen_threads::Partitions;
 use costs::Costs;
@@ -232,8 +232,8 @@ fn plan<'a>(
     let ending = |input: &DeviceImage<'_>| match input.form {
         _ if !by_nvlink => "o",
         Form::LtoObject => "o",
-        _ if input.bytes.starts_with(&magic::ELF) => "cubin",
-        _ => "ptx",
+        Form::Ptx => "ptx",
+        Form::Code => "cubin",
     };
     let packs = job.target.is_nvptx() && !by_nvlink && nvlink::is_wrapped(context);
     let inputs = Inputs::named(job, &ending, packs, session)?;
