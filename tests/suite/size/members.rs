@@ -120,11 +120,12 @@ fn selected() -> Outcome {
         let all = size(&work, ["--by", "member", file])?;
         let hip = bytes(row(&all["total"], "some/libhip.so")?);
         let json = size(&work, ["--by", "member", "--only", "libhip*", file])?;
-        expect_equal(
-            file,
-            &hip.to_string(),
-            &bytes(row(&json["total"], "some/libhip.so")?).to_string(),
-        )?;
+        // In a compressed tar archive, each part of a file gets a rounded share of the bytes.
+        let rounding = if file == "new.whl" { 0 } else { 8 };
+        let alone = bytes(row(&json["total"], "some/libhip.so")?);
+        ensure(hip.abs_diff(alone) <= rounding, || {
+            format!("{file}: {hip} and {alone}")
+        })?;
         ensure(bytes(&json["total"]) < hip + 6_000, || {
             json["total"].to_string()
         })?;
