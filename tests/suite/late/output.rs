@@ -130,7 +130,8 @@ fn described(path: &Path) -> String {
 
 /// The sorted names in a directory, once the old output is gone: wild renames it to
 /// `NAME.delete` and removes it in the background, after the command has ended. Until then, the
-/// number of links of its other names is too high. Sometimes wild never removes it.
+/// number of links of its other names is too high. Sometimes wild never removes it, such as a
+/// directory.
 fn settled_names(at: &Path) -> std::io::Result<Vec<String>> {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
@@ -162,9 +163,7 @@ fn states(linker: &'static str) -> Outcome {
             let ended = output(&mut link(&work, &program, &at, late, "out"))?;
             late_ones += usize::from(String::from_utf8_lossy(&ended.stderr).contains("/.offld-"));
             let mut names = settled_names(&at)?;
-            if late == "off" {
-                names.retain(|name| !name.ends_with(".delete"));
-            }
+            names.retain(|name| !name.ends_with(".delete"));
             let found = ["out", "real", "other/real", "in.o"]
                 .map(|file| format!("{file}: {}", described(&at.join(file))));
             Ok::<_, Failed>(format!(
