@@ -30,11 +30,14 @@
 
 mod images;
 mod module;
+mod offload_info;
+mod rename;
 mod symbols;
 #[cfg(test)]
 mod tests;
 
 pub use images::{Embedded, embedded_images};
+pub use rename::{names_with_ids, rename};
 pub use symbols::{ModuleSymbols, Symbol, symbols};
 
 use crate::bitstream::cursor::{Cursor, Scope, StreamEntry};

@@ -188,6 +188,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// The entries of the block `scope`, which has not been entered.
+    pub(crate) fn body(&self, scope: &Scope) -> Result<&'a [u8], Malformed> {
+        let mut bits = self.bits.clone();
+        bits.bytes(scope.end.saturating_sub(bits.at()) / 8)
+    }
+
     /// Opens the next record of the block `scope`, past inner blocks. Returns `None` at the end of
     /// the block. The caller must read the rest of the record next.
     pub(crate) fn next_record<'s>(

@@ -10,6 +10,7 @@
 
 use super::*;
 use crate::error::Malformed;
+use std::collections::HashMap;
 
 const CONSTANTS: u32 = 11;
 const MODULE: u32 = 8;
@@ -39,8 +40,13 @@ pub fn insert(bitcode: &[u8], sizes: &[u64]) -> Result<Vec<StreamPiece>, Malform
             insert_into(module, sizes)?;
         }
     }
+    write_module(&stream)
+}
+
+/// Writes `stream`, which was read from bitcode and changed, with correct offsets in the module.
+pub(crate) fn write_module(stream: &Stream) -> Result<Vec<StreamPiece>, Malformed> {
     // A corrected offset may take more bits, which moves the data after it.
-    let mut written = write(&stream)?;
+    let mut written = write(stream)?;
     for _ in 0..4 {
         let mut corrected = stream.clone();
         correct_offsets(&mut corrected, &written.placed)?;
@@ -172,12 +178,13 @@ fn replace_zeros(
 /// Corrects the offsets in the module: that of its symbol table, and those of functions in that
 /// table. An offset is the number of the word at which a block is entered.
 fn correct_offsets(stream: &mut Stream, placed: &[Placed]) -> Result<(), Malformed> {
+    let blocks: HashMap<u64, u64> = placed
+        .iter()
+        .map(|placed| (placed.was_at / 32, placed.is_at / 32))
+        .collect();
     let correct = |offset: &mut u64, at: u64| {
-        let block = placed.iter().find(|placed| placed.was_at / 32 == *offset);
-        *offset = block
-            .ok_or(Malformed::new("an offset without a block", at / 8))?
-            .is_at
-            / 32;
+        let block = blocks.get(offset);
+        *offset = *block.ok_or(Malformed::new("an offset without a block", at / 8))?;
         Ok(())
     };
     for item in &mut stream.items {

@@ -31,6 +31,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use write::BitWriter;
 pub use write::{Placed, StreamPiece, Written, write};
 
 use std::sync::Arc;
@@ -77,6 +78,22 @@ pub enum Item {
     Record(Record),
     /// The definition of an abbreviation for later records (in BLOCKINFO: for other blocks).
     Abbreviation(Arc<Abbreviation>),
+    /// A nested block that was not read. `read` returns none.
+    Unread(UnreadBlock),
+}
+
+/// A block as it is stored. It can be written at another place, because the entries of a block have
+/// no absolute positions, except for the module's symbol table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadBlock {
+    /// The type of the block.
+    pub id: u32,
+    /// The width of abbreviation IDs in the block.
+    pub width: u32,
+    /// The entries, whole words.
+    pub body: Vec<u8>,
+    /// The number of the bit at which the block was entered in the input stream.
+    pub was_at: u64,
 }
 
 /// A block.
@@ -179,16 +196,30 @@ const MAX_DEPTH: u32 = 16;
 
 /// Reads `data`, a complete stream including its magic.
 pub fn read(data: &[u8]) -> Result<Stream, Malformed> {
+    read_without(data, &|_, _| false)
+}
+
+/// Reads `data` like `read`, but not the nested blocks for which `unread` is true. Its arguments are
+/// the ID and the entries of a block.
+pub(crate) fn read_without(
+    data: &[u8],
+    unread: &dyn Fn(u32, &[u8]) -> bool,
+) -> Result<Stream, Malformed> {
     let mut cursor = Cursor::new(data)?;
     let mut items = Vec::new();
     while cursor.left() > 0 {
         let scope = cursor.top()?;
-        items.push(Item::Block(block(&mut cursor, scope, 0)?));
+        items.push(Item::Block(block(&mut cursor, scope, unread, 0)?));
     }
     Ok(Stream { items })
 }
 
-fn block(cursor: &mut Cursor<'_>, mut scope: Scope, depth: u32) -> Result<Block, Malformed> {
+fn block(
+    cursor: &mut Cursor<'_>,
+    mut scope: Scope,
+    unread: &dyn Fn(u32, &[u8]) -> bool,
+    depth: u32,
+) -> Result<Block, Malformed> {
     if depth >= MAX_DEPTH {
         return Err(cursor.fault("blocks nested too deeply"));
     }
@@ -196,7 +227,17 @@ fn block(cursor: &mut Cursor<'_>, mut scope: Scope, depth: u32) -> Result<Block,
     loop {
         items.push(match cursor.next(&mut scope)? {
             StreamEntry::End => break,
-            StreamEntry::Block(inner) => Item::Block(block(cursor, inner, depth + 1)?),
+            StreamEntry::Block(inner) if unread(inner.id, cursor.body(&inner)?) => {
+                let unread = UnreadBlock {
+                    id: inner.id,
+                    width: inner.width,
+                    body: cursor.body(&inner)?.to_vec(),
+                    was_at: inner.was_at,
+                };
+                cursor.skip(inner)?;
+                Item::Unread(unread)
+            }
+            StreamEntry::Block(inner) => Item::Block(block(cursor, inner, unread, depth + 1)?),
             StreamEntry::Abbreviation(made) => Item::Abbreviation(made),
             StreamEntry::Record(id) => Item::Record(record(cursor, &mut scope, id)?),
         });

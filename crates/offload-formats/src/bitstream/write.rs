@@ -63,8 +63,8 @@ pub fn write(stream: &Stream) -> Result<Written, Malformed> {
 }
 
 #[derive(Default)]
-struct BitWriter {
-    bytes: Vec<u8>,
+pub(crate) struct BitWriter {
+    pub(crate) bytes: Vec<u8>,
     /// The bits after the last whole byte, and their number.
     open: u8,
     open_bits: u32,
@@ -88,6 +88,7 @@ impl BitWriter {
         for item in items {
             match item {
                 Item::Block(block) => self.block(block, width)?,
+                Item::Unread(block) => self.unread(block, width)?,
                 Item::Record(record) => self.record(record, width)?,
                 Item::Abbreviation(abbreviation) => {
                     self.fixed(DEFINE_ABBREV.into(), width)?;
@@ -99,20 +100,44 @@ impl BitWriter {
     }
 
     fn block(&mut self, block: &Block, outer_width: u32) -> Result<(), Malformed> {
-        self.placed.push(Placed {
-            was_at: block.was_at,
-            is_at: self.at(),
-        });
-        self.fixed(ENTER_SUBBLOCK.into(), outer_width)?;
-        self.vbr(block.id.into(), 8)?;
-        self.vbr(block.width.into(), 4)?;
-        self.align();
-        let length_at = self.bytes.len();
-        self.fixed(0, 32)?;
+        let length_at = self.head(block.id, block.width, block.was_at, outer_width)?;
         let start = self.at();
         self.items(&block.items, block.width)?;
         self.fixed(END_BLOCK.into(), block.width)?;
         self.align();
+        self.set_length(length_at, start)
+    }
+
+    fn unread(&mut self, block: &UnreadBlock, outer_width: u32) -> Result<(), Malformed> {
+        let length_at = self.head(block.id, block.width, block.was_at, outer_width)?;
+        let start = self.at();
+        self.bytes.extend_from_slice(&block.body);
+        self.set_length(length_at, start)
+    }
+
+    /// Writes the header of a block. Returns the position of its length.
+    fn head(
+        &mut self,
+        id: u32,
+        width: u32,
+        was_at: u64,
+        outer_width: u32,
+    ) -> Result<usize, Malformed> {
+        self.placed.push(Placed {
+            was_at,
+            is_at: self.at(),
+        });
+        self.fixed(ENTER_SUBBLOCK.into(), outer_width)?;
+        self.vbr(id.into(), 8)?;
+        self.vbr(width.into(), 4)?;
+        self.align();
+        let length_at = self.bytes.len();
+        self.fixed(0, 32)?;
+        Ok(length_at)
+    }
+
+    /// Writes the length of the block whose entries begin at the bit `start`.
+    fn set_length(&mut self, length_at: usize, start: u64) -> Result<(), Malformed> {
         let words = u32::try_from((self.at() - start) / 32)
             .map_err(|_| self.fault("a block of more than 16 GiB"))?;
         if let Some(length) = self.bytes.get_mut(length_at..length_at + 4) {
@@ -251,7 +276,7 @@ impl BitWriter {
         Ok(())
     }
 
-    fn vbr(&mut self, mut value: u64, width: u32) -> Result<(), Malformed> {
+    pub(crate) fn vbr(&mut self, mut value: u64, width: u32) -> Result<(), Malformed> {
         let more = 1u64 << (width - 1);
         while value >= more {
             self.fixed(value & (more - 1) | more, width)?;
@@ -261,7 +286,7 @@ impl BitWriter {
     }
 
     /// Pads with zeros to the next word.
-    fn align(&mut self) {
+    pub(crate) fn align(&mut self) {
         if self.open_bits > 0 {
             self.bytes.push(std::mem::take(&mut self.open));
             self.open_bits = 0;

@@ -22,6 +22,7 @@ pub mod interface;
 pub mod link_note;
 pub mod property;
 pub mod raw;
+pub mod rename;
 pub mod resize;
 pub mod strip;
 pub mod wrapper_notes;

@@ -272,6 +272,11 @@ impl UnitKeys {
                     self.add(&inner.items, Some(inner.id), key);
                     key.add("end");
                 }
+                Item::Unread(inner) => {
+                    key.add("unread")
+                        .add(inner.id.to_le_bytes())
+                        .add(&inner.body);
+                }
                 Item::Record(record) => self.add_record(record, block, key),
             }
         }

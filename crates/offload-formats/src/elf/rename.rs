@@ -1,0 +1,243 @@
+//! Puts stable names into a relocatable object: into the names of symbols and sections, the strings
+//! of its debug information, and the names in its offload entries.
+//!
+//! Every string table is made again, so that objects of two checkouts of one source become the same
+//! bytes. Where other sections refer to a string, by a symbol or a relocation, they follow.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use object::elf::{self, Rela64};
+use object::{Endianness, I64, pod};
+
+use super::edit::{Contents, OutputFile, OutputSection, Policy};
+use super::file::{Object, PatchedBytes, Section};
+use super::raw::{FileHeader, Record, Symbol, extended_indices, section_of_symbol};
+use crate::compose;
+use crate::error::Malformed;
+use crate::stable_names::{Replaced, StableNames};
+
+/// Sections of strings that other sections refer to, each string by its start.
+const STRINGS: [&[u8]; 3] = [
+    b".debug_str",
+    b".debug_line_str",
+    b".llvm.rodata.offloading",
+];
+
+/// Returns the object `data` with the stable `names`; `None` if it has none of their IDs.
+///
+/// Names in other places stay, such as strings of the program, and compressed debug information.
+///
+/// # Errors
+/// The object is damaged. It is for an AMD GPU, whose kernels are also named in notes. A string is
+/// used in a way that is not known.
+pub fn rename(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malformed> {
+    let object = Object::parse(data)?;
+    let has_names = |section: &&Section<'_>| {
+        let by_kind = section.header.kind == elf::SHT_STRTAB;
+        let by_name = STRINGS.contains(&section.name)
+            && section.header.kind == elf::SHT_PROGBITS
+            && !section.header.flags.contains(elf::SHF_COMPRESSED);
+        by_kind || by_name
+    };
+    let tables: BTreeMap<usize, Replaced> = object
+        .sections
+        .iter()
+        .enumerate()
+        .filter(|(_, section)| has_names(section))
+        .filter_map(|(index, section)| Some((index, names.replaced(section.body)?)))
+        .collect();
+    if tables.is_empty() {
+        return Ok(None);
+    }
+    if object.head.machine == elf::EM_AMDGPU {
+        return Err(Malformed::new("notes of an AMD object name its kernels", 0));
+    }
+    let renaming = Renaming {
+        object: &object,
+        names,
+        tables: &tables,
+    };
+    let sections = (0..object.sections.len()).map(|index| renaming.section(index));
+    let file = OutputFile {
+        bytes: PatchedBytes::new(data),
+        class: object.class,
+        head: object.head,
+        sections: sections.collect::<Result<_, Malformed>>()?,
+        names: object.names as u32,
+        start: FileHeader::size(object.class) as u64,
+    };
+    let parts = file.lay_out(Policy::HeadersInPlace)?;
+    compose::join(data, &parts, &[]).map(Some)
+}
+
+/// The names of the symbols of the relocatable object `data`.
+pub fn names_of_symbols(data: &[u8], add: &mut dyn FnMut(&[u8])) -> Result<(), Malformed> {
+    let object = Object::parse(data)?;
+    let table = object.symbols.and_then(|index| object.sections.get(index));
+    let Some(strings) = table.and_then(|table| object.sections.get(table.header.link as usize))
+    else {
+        return Ok(());
+    };
+    strings.body.split(|byte| *byte == 0).for_each(add);
+    Ok(())
+}
+
+struct Renaming<'a> {
+    object: &'a Object<'a>,
+    names: &'a StableNames,
+    /// The new contents of sections of strings, by their index.
+    tables: &'a BTreeMap<usize, Replaced>,
+}
+
+impl Renaming<'_> {
+    /// The new section with the number `index`.
+    fn section(&self, index: usize) -> Result<OutputSection, Malformed> {
+        let section = self.object.sections.get(index);
+        let section = section.ok_or(Malformed::new("a missing section", 0))?;
+        let mut header = section.header;
+        if let Some(names) = self.tables.get(&self.object.names) {
+            header.name = moved(names, header.name.into(), header.offset)? as u32;
+        }
+        let body = if let Some(new) = self.tables.get(&index) {
+            Cow::Borrowed(&new.bytes[..])
+        } else if Some(index) == self.object.symbols {
+            self.symbols(section)?
+        } else if header.kind == elf::SHT_RELA && Some(header.link as usize) == self.object.symbols
+        {
+            self.relocations(section)?
+        } else if header.is_relocations() && self.refers_to_strings(section) {
+            return Err(Malformed::new("relocations without addends", header.offset));
+        } else if header.flags.contains(elf::SHF_STRINGS) {
+            self.locations(section)
+        } else {
+            Cow::Borrowed(section.body)
+        };
+        let is_same = matches!(body, Cow::Borrowed(body) if std::ptr::eq(body, section.body));
+        header.size = if header.is_empty_for(self.object.head.machine) || index == 0 {
+            header.size
+        } else {
+            body.len() as u64
+        };
+        Ok(OutputSection {
+            header,
+            contents: if is_same {
+                Contents::Old(body.len() as u64)
+            } else {
+                Contents::Made(body.into_owned())
+            },
+            fixed: false,
+        })
+    }
+
+    /// The symbol table with new positions of names, and of the strings that symbols stand for.
+    fn symbols(&self, section: &Section<'_>) -> Result<Cow<'_, [u8]>, Malformed> {
+        let class = self.object.class;
+        let at = section.header.offset;
+        let names = self.tables.get(&(section.header.link as usize));
+        let mut body = Vec::with_capacity(section.body.len());
+        let records = section.body.chunks_exact(Symbol::size(class));
+        for (number, record) in records.enumerate() {
+            let Some(mut symbol) = Symbol::of(class, record) else {
+                continue;
+            };
+            if let Some(names) = names {
+                symbol.name = moved(names, symbol.name.into(), at)? as u32;
+            }
+            if let Some(strings) = self.strings_of(number, symbol.shndx) {
+                let end = moved(strings, symbol.value.saturating_add(symbol.size), at)?;
+                symbol.value = moved(strings, symbol.value, at)?;
+                symbol.size = end.saturating_sub(symbol.value);
+            }
+            symbol.append(class, &mut body);
+        }
+        Ok(Cow::Owned(body))
+    }
+
+    /// The strings `section`, renamed in source locations.
+    fn locations<'s>(&self, section: &Section<'s>) -> Cow<'s, [u8]> {
+        let mut body = Cow::Borrowed(section.body);
+        let mut start = 0;
+        for text in section.body.split(|byte| *byte == 0) {
+            let mut new = text.to_vec();
+            if text.starts_with(b";")
+                && self.names.replace_in_location(&mut new)
+                && let Some(place) = body.to_mut().get_mut(start..start + new.len())
+            {
+                place.copy_from_slice(&new);
+            }
+            start += text.len() + 1;
+        }
+        body
+    }
+
+    /// The new strings of the section that defines the symbol with this number.
+    fn strings_of(&self, number: usize, short: elf::SymbolSection) -> Option<&Replaced> {
+        let symbols = self.object.symbols?;
+        let extended = extended_indices(self.object.headers(), symbols);
+        let indices = extended.and_then(|index| Some(self.object.sections.get(index)?.body));
+        let home = section_of_symbol(self.object.class, number, short, indices)?;
+        self.tables.get(&(home as usize))
+    }
+
+    /// The symbol with the number `number`.
+    fn symbol(&self, number: u32) -> Option<Symbol> {
+        let table = self.object.sections.get(self.object.symbols?)?;
+        let size = Symbol::size(self.object.class);
+        let start = usize::try_from(number).ok()?.checked_mul(size)?;
+        Symbol::of(self.object.class, table.body.get(start..)?)
+    }
+
+    /// Whether there are strings that relocations in `section` could refer to.
+    fn refers_to_strings(&self, section: &Section<'_>) -> bool {
+        let strings = |index: &usize| {
+            self.object
+                .sections
+                .get(*index)
+                .is_some_and(|section| section.header.kind == elf::SHT_PROGBITS)
+        };
+        !section.body.is_empty() && self.tables.keys().any(strings)
+    }
+
+    /// The relocations `section`. Those relative to a section of strings get new addends.
+    fn relocations<'s>(&self, section: &Section<'s>) -> Result<Cow<'s, [u8]>, Malformed> {
+        if !self.refers_to_strings(section) {
+            return Ok(Cow::Borrowed(section.body));
+        }
+        let at = section.header.offset;
+        if !self.object.class.is_64 {
+            return Err(Malformed::new("relocations of a 32-bit object", at));
+        }
+        let endian = self.object.class.endian;
+        let mut body = section.body.to_vec();
+        let all = pod::slice_from_all_bytes_mut::<Rela64<Endianness>>(&mut body)
+            .map_err(|()| Malformed::new("relocations of an unknown size", at))?;
+        for relocation in all {
+            let number = relocation.r_sym(endian, self.object.split_info);
+            let Some(symbol) = self.symbol(number) else {
+                return Err(Malformed::new("a relocation without its symbol", at));
+            };
+            let Some(strings) = self.strings_of(number as usize, symbol.shndx) else {
+                continue;
+            };
+            let addend = relocation.r_addend.get(endian);
+            let old = symbol.value.checked_add_signed(addend);
+            let old = old.ok_or(Malformed::new("a relocation outside of its strings", at))?;
+            let new = moved(strings, old, at)?.wrapping_sub(moved(strings, symbol.value, at)?);
+            relocation.r_addend = I64::new(endian, new as i64);
+        }
+        Ok(Cow::Owned(body))
+    }
+}
+
+/// The new position of the string at `old`.
+fn moved(strings: &Replaced, old: u64, at: u64) -> Result<u64, Malformed> {
+    let new = usize::try_from(old)
+        .ok()
+        .and_then(|old| strings.position(old));
+    let new = new.ok_or(Malformed::new(
+        "a string that begins inside of a file's ID",
+        at,
+    ))?;
+    Ok(new as u64)
+}

@@ -1,0 +1,479 @@
+//! Names of OpenMP code that do not depend on the place of the source file.
+//!
+//! clang names each target region by the device and inode number of its source file, as in
+//! `__omp_offloading_fe00_9948e5_main_l3`. So the same source in another checkout has other device
+//! code. [`Uses`] collects these IDs from the names of all units of a link, and [`StableNames`]
+//! gives each a new one: device number 0, which no file has, and a short number made from the names
+//! themselves. [`StableNames::replaced`] puts the new IDs into a text.
+//!
+//! A file-local `declare target` variable has the inode number alone in its name, as in
+//! `x_9948e5_decl_tgt_ref_ptr`.
+//!
+//! Source: `getTargetEntryUniqueInfo` and `getTargetRegionEntryFnName` in LLVM's
+//! `OMPIRBuilder.cpp`, and `getAddrOfDeclareTargetVar` there.
+//!
+//! ```
+//! use offload_formats::stable_names::{StableNames, Uses};
+//!
+//! let name = b"__omp_offloading_fe00_9948e5_main_l3";
+//! let mut uses = Uses::default();
+//! uses.add(name);
+//! let names = StableNames::choose(&uses, &Default::default());
+//! let new = names.replaced(name).ok_or("no ID")?;
+//! assert!(new.bytes.starts_with(b"__omp_offloading_0_") && new.bytes.ends_with(b"_main_l3"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Range;
+
+use md5::{Digest, Md5};
+use memchr::memmem;
+
+use crate::kernels::OPENMP_PREFIX;
+
+/// The end of the names of pointers to file-local `declare target` variables.
+const TARGET_REFERENCE: &[u8] = b"_decl_tgt_ref_ptr";
+/// The device number of stable IDs.
+const STABLE_DEVICE: u64 = 0;
+
+/// The numbers that identify a source file in a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId {
+    /// The device number. Names of `declare target` variables do not have it.
+    pub device: Option<u64>,
+    /// The inode number.
+    pub inode: u64,
+}
+
+/// As in names: hexadecimal numbers, joined by `_`.
+impl fmt::Display for FileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(device) = self.device {
+            write!(f, "{device:x}_")?;
+        }
+        write!(f, "{:x}", self.inode)
+    }
+}
+
+/// The IDs in `text` that depend on the place of a source file, and their positions, in order. The
+/// text can be one name, or many of them with or without zeros between them.
+pub fn file_ids(text: &[u8]) -> Vec<(Range<usize>, FileId)> {
+    let mut found: Vec<(Range<usize>, FileId)> = memmem::find_iter(text, OPENMP_PREFIX.as_bytes())
+        .filter_map(|at| region_id(text, at + OPENMP_PREFIX.len()))
+        .chain(memmem::find_iter(text, TARGET_REFERENCE).filter_map(|at| variable_id(text, at)))
+        .collect();
+    found.sort_by_key(|(range, _)| range.start);
+    found
+}
+
+/// The ID at `start`, behind the prefix. Older releases have a second `_` before it.
+fn region_id(text: &[u8], start: usize) -> Option<(Range<usize>, FileId)> {
+    let start = start + usize::from(text.get(start) == Some(&b'_'));
+    let device = number_at(text, start)?;
+    let second = device.end + 1;
+    let inode = number_at(text, second)?;
+    let joined = text.get(device.end) == Some(&b'_') && text.get(inode.end) == Some(&b'_');
+    let id = FileId {
+        device: Some(number(text.get(device)?)?),
+        inode: number(text.get(inode.clone())?)?,
+    };
+    (joined && id.device != Some(STABLE_DEVICE)).then_some((start..inode.end, id))
+}
+
+/// The ID that ends at `end`, before [`TARGET_REFERENCE`].
+fn variable_id(text: &[u8], end: usize) -> Option<(Range<usize>, FileId)> {
+    let before = text.get(..end)?;
+    let start = before
+        .iter()
+        .rposition(|byte| !is_digit(*byte))
+        .filter(|at| before.get(*at) == Some(&b'_'))?
+        + 1;
+    let id = FileId {
+        device: None,
+        inode: number(before.get(start..)?)?,
+    };
+    Some((start..end, id))
+}
+
+/// The range of the hexadecimal digits at `start`, which are at least one.
+fn number_at(text: &[u8], start: usize) -> Option<Range<usize>> {
+    let rest = text.get(start..)?;
+    let len = rest.iter().take_while(|byte| is_digit(**byte)).count();
+    (len > 0).then_some(start..start + len)
+}
+
+/// Whether `byte` is a digit of `%x`, which clang writes these numbers with.
+fn is_digit(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}
+
+/// The value of hexadecimal digits. `None` with leading zeros, which clang does not write, or more
+/// than 64 bits.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.len() > 1 && digits.starts_with(b"0") {
+        return None;
+    }
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// The IDs in the names of a link.
+#[derive(Debug, Default)]
+pub struct Uses {
+    ids: BTreeMap<FileId, Use>,
+}
+
+/// The use of an ID.
+#[derive(Debug)]
+struct Use {
+    /// The first of its names by bytes, without IDs. It does not depend on the place of a file, and
+    /// changes with few edits.
+    name: Vec<u8>,
+    /// The number of IDs that were seen earlier.
+    order: usize,
+}
+
+impl Uses {
+    /// Adds the IDs in `name`. The order of calls must not depend on places: it decides between two
+    /// files with kernels of the same names.
+    pub fn add(&mut self, name: &[u8]) {
+        let found = file_ids(name);
+        if found.is_empty() {
+            return;
+        }
+        let mut rest = name.to_vec();
+        for (range, _) in found.iter().rev() {
+            rest.drain(range.clone());
+        }
+        for (_, id) in found {
+            let order = self.ids.len();
+            let known = self.ids.entry(id).or_insert_with(|| Use {
+                name: rest.clone(),
+                order,
+            });
+            if rest < known.name {
+                known.name.clone_from(&rest);
+            }
+        }
+    }
+
+    /// Whether no name has an ID.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}
+
+/// A stable ID for each file ID.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct StableNames {
+    ids: BTreeMap<FileId, String>,
+}
+
+impl StableNames {
+    /// Chooses stable IDs for the IDs in `uses`, without those of `fixed`, which keep their text.
+    ///
+    /// The new IDs are distinct. They depend on the names in `uses` and on the order of IDs, but
+    /// not on the IDs. Each is at most as long as the old one, so that it can replace it in a
+    /// finished program. An ID that is too short for that keeps its text. This can only happen if
+    /// the inode number is smaller than the number of files in the link.
+    pub fn choose(uses: &Uses, fixed: &BTreeSet<FileId>) -> Self {
+        let count = uses.ids.len() as u64;
+        // At most one of 16 numbers is used, so most IDs do not depend on other files.
+        let digits = (1..16).find(|digits| count.saturating_mul(16) <= 1 << (4 * digits));
+        let digits = digits.unwrap_or(16) as usize;
+        let limit = 1u64.checked_shl(4 * digits as u32).unwrap_or(u64::MAX);
+        let mut order: Vec<(u64, &Use, FileId)> = uses
+            .ids
+            .iter()
+            .map(|(id, used)| (hash(&used.name), used, *id))
+            .collect();
+        order.sort_by_key(|(hash, used, _)| (*hash, &used.name, used.order));
+        let (mut taken, mut ids) = (BTreeSet::new(), BTreeMap::new());
+        // Names of variables do not show whether their ID is stable.
+        let is_old = |number, id: FileId| {
+            let old = FileId {
+                device: None,
+                inode: number,
+            };
+            id.device.is_none() && uses.ids.contains_key(&old)
+        };
+        for (hash, _, id) in order {
+            let mut number = hash % limit;
+            while is_old(number, id) || !taken.insert(number) {
+                number = (number + 1) % limit;
+            }
+            let new = match id.device {
+                Some(_) => format!("{STABLE_DEVICE}_{number:0digits$x}"),
+                None => format!("{number:0digits$x}"),
+            };
+            if new.len() <= id.to_string().len() && !fixed.contains(&id) {
+                ids.insert(id, new);
+            }
+        }
+        StableNames { ids }
+    }
+
+    /// Whether no ID is replaced.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// The stable ID of `id`, if it has one.
+    pub fn get(&self, id: FileId) -> Option<&str> {
+        self.ids.get(&id).map(String::as_str)
+    }
+
+    /// Replaces the IDs in a source location of the OpenMP runtime, such as
+    /// `;k.cpp;__omp_offloading_fe00_9948e5_main_l3_debug__;4;1;;`. The length stays the same,
+    /// because data and types contain it. Returns false if `text` is none, or has no ID to replace.
+    pub fn replace_in_location(&self, text: &mut [u8]) -> bool {
+        if !(text.starts_with(b";") && text.ends_with(b";;")) {
+            return false;
+        }
+        let mut is_changed = false;
+        for (range, id) in file_ids(text) {
+            let Some(new) = self.get(id) else { continue };
+            let zeros = range.len().saturating_sub(new.len());
+            let (before, number) = new.split_at(new.find('_').map_or(0, |at| at + 1));
+            let padded = format!("{before}{}{number}", "0".repeat(zeros));
+            if let Some(old) = text.get_mut(range).filter(|old| old.len() == padded.len()) {
+                old.copy_from_slice(padded.as_bytes());
+                is_changed = true;
+            }
+        }
+        is_changed
+    }
+
+    /// `text` with stable IDs; `None` if it has no ID to replace.
+    pub fn replaced(&self, text: &[u8]) -> Option<Replaced> {
+        let (mut bytes, mut moves, mut done) = (Vec::new(), Vec::new(), 0);
+        for (old, id) in file_ids(text) {
+            let Some(new) = self.get(id) else { continue };
+            bytes.extend_from_slice(text.get(done..old.start)?);
+            let start = bytes.len();
+            bytes.extend_from_slice(new.as_bytes());
+            done = old.end;
+            moves.push(Move {
+                old,
+                new: start..bytes.len(),
+            });
+        }
+        if moves.is_empty() {
+            return None;
+        }
+        bytes.extend_from_slice(text.get(done..)?);
+        Some(Replaced { bytes, moves })
+    }
+}
+
+/// 64 bits of a digest of `name`.
+fn hash(name: &[u8]) -> u64 {
+    let digest = Md5::digest(name);
+    digest
+        .iter()
+        .take(8)
+        .fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// A text with stable IDs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replaced {
+    /// The new text.
+    pub bytes: Vec<u8>,
+    moves: Vec<Move>,
+}
+
+/// The positions of a replaced ID in the old and in the new text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Move {
+    old: Range<usize>,
+    new: Range<usize>,
+}
+
+impl Replaced {
+    /// Replaces `old` by `new`, which has the same length, everywhere.
+    pub(crate) fn replace_same_length(&mut self, old: &[u8], new: &[u8]) {
+        let found: Vec<usize> = memmem::find_iter(&self.bytes, old).collect();
+        for at in found {
+            if let Some(place) = self.bytes.get_mut(at..at + new.len()) {
+                place.copy_from_slice(new);
+            }
+        }
+    }
+
+    /// The position in the new text of the old position `at`; `None` inside of a replaced ID.
+    pub fn position(&self, at: usize) -> Option<usize> {
+        let before = self.moves.partition_point(|moved| moved.old.end <= at);
+        if self
+            .moves
+            .get(before)
+            .is_some_and(|next| next.old.start < at)
+        {
+            return None;
+        }
+        match before
+            .checked_sub(1)
+            .and_then(|index| self.moves.get(index))
+        {
+            Some(last) => Some(last.new.end + (at - last.old.end)),
+            None => Some(at),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(device: u64, inode: u64) -> FileId {
+        FileId {
+            device: Some(device),
+            inode,
+        }
+    }
+
+    #[test]
+    fn ids_are_found_in_the_names_of_all_releases() {
+        let find = |text: &str| {
+            file_ids(text.as_bytes())
+                .into_iter()
+                .map(|(range, id)| (text[range].to_owned(), id))
+                .collect::<Vec<_>>()
+        };
+        for (name, text, expected) in [
+            (
+                "__omp_offloading_fe00_9948e5_main_l3",
+                "fe00_9948e5",
+                id(0xfe00, 0x9948e5),
+            ),
+            (
+                ".__omp_offloading_1e_2_main_l3.region_id",
+                "1e_2",
+                id(0x1e, 2),
+            ),
+            (
+                "__omp_offloading_1e_2_main_l3_1_omp_outlined",
+                "1e_2",
+                id(0x1e, 2),
+            ),
+            // A variable's constructor, up to LLVM 16.
+            (
+                "__omp_offloading__fd00_ab_x_l5_ctor",
+                "fd00_ab",
+                id(0xfd00, 0xab),
+            ),
+            (
+                "x_9948e5_decl_tgt_ref_ptr",
+                "9948e5",
+                FileId {
+                    device: None,
+                    inode: 0x9948e5,
+                },
+            ),
+        ] {
+            assert_eq!(find(name), [(text.to_owned(), expected)], "{name}");
+        }
+        for name in [
+            "__omp_offloading_entry",
+            "__omp_offloading_fe00_main_l3",
+            "__omp_offloading_FE00_1_main_l3",
+            "__omp_offloading_01_1_main_l3",
+            "__omp_offloading_11112222333344445_1_main_l3",
+            "x_decl_tgt_ref_ptr",
+            "9948e5_decl_tgt_ref_ptr",
+            // A stable name.
+            "__omp_offloading_0_5_main_l3",
+            "__omp_offloading_fe00_9948e5",
+        ] {
+            assert_eq!(find(name), [], "{name}");
+        }
+    }
+
+    #[test]
+    fn names_of_two_places_become_equal() {
+        let link = |first: &str, second: &str| -> Vec<Vec<u8>> {
+            let names: Vec<String> = [
+                (first, "main_l3"),
+                (first, "main_l9"),
+                (second, "_Z3runv_l7"),
+            ]
+            .iter()
+            .map(|(id, rest)| format!("__omp_offloading_{id}_{rest}"))
+            .collect();
+            let mut uses = Uses::default();
+            names.iter().for_each(|name| uses.add(name.as_bytes()));
+            let stable = StableNames::choose(&uses, &BTreeSet::new());
+            let new = names.iter().map(|name| stable.replaced(name.as_bytes()));
+            new.map(|new| new.unwrap().bytes).collect()
+        };
+        let one = link("fe00_9948e5", "fe00_9948e6");
+        assert_eq!(one, link("2f_1b2", "fe00_2"));
+        assert_eq!(one, link("fe00_9948e6", "fe00_9948e5"));
+        assert_ne!(one[0], one[1]);
+        assert_eq!(one[0].len(), "__omp_offloading_0_12_main_l3".len());
+    }
+
+    #[test]
+    fn files_with_the_same_names_get_distinct_ids_in_the_order_of_the_link() {
+        let mut uses = Uses::default();
+        for inode in 1..=300 {
+            uses.add(format!("__omp_offloading_fe00_{:x}_main_l3", 0x10000 - inode).as_bytes());
+        }
+        let stable = StableNames::choose(&uses, &BTreeSet::new());
+        let in_order: Vec<&str> = (1..=300)
+            .map(|inode| stable.get(id(0xfe00, 0x10000 - inode)).unwrap())
+            .collect();
+        assert_eq!(in_order.iter().collect::<BTreeSet<_>>().len(), 300);
+        let number = |text: &str| u64::from_str_radix(&text[2..], 16).unwrap();
+        assert_eq!((number(in_order[0]) + 1) % 0x10000, number(in_order[1]));
+    }
+
+    #[test]
+    fn an_id_that_is_too_short_stays_the_same() {
+        let mut uses = Uses::default();
+        for inode in 0..17 {
+            uses.add(format!("__omp_offloading_1_{inode:x}_f{inode}_l3").as_bytes());
+        }
+        let stable = StableNames::choose(&uses, &BTreeSet::new());
+        assert_eq!(stable.get(id(1, 2)), None);
+        assert!(stable.replaced(b"__omp_offloading_1_2_f2_l3").is_none());
+        uses.add(b"__omp_offloading_fe00_2_main_l3");
+        let fixed = BTreeSet::from([id(0xfe00, 2)]);
+        assert!(StableNames::choose(&uses, &fixed).is_empty());
+        assert!(!StableNames::choose(&uses, &BTreeSet::new()).is_empty());
+    }
+
+    #[test]
+    fn locations_keep_their_length() {
+        let mut uses = Uses::default();
+        uses.add(b"__omp_offloading_fe00_9948e5_main_l3");
+        let stable = StableNames::choose(&uses, &BTreeSet::new());
+        let mut text = *b";k.cpp;__omp_offloading_fe00_9948e5_main_l3_debug__;4;1;;";
+        assert!(stable.replace_in_location(&mut text));
+        assert!(text.starts_with(b";k.cpp;__omp_offloading_0_00000000"));
+        let mut name = *b"__omp_offloading_fe00_9948e5_main_l3";
+        assert!(!stable.replace_in_location(&mut name));
+        assert!(!stable.replace_in_location(&mut b";k.cpp;main;4;1;;".to_vec()));
+    }
+
+    #[test]
+    fn positions_move_with_the_text() {
+        let text =
+            b"a\0__omp_offloading_fe00_9948e5_main_l3\0b\0__omp_offloading_fe00_9948e5_main_l9\0c";
+        let mut uses = Uses::default();
+        uses.add(text);
+        let new = StableNames::choose(&uses, &BTreeSet::new())
+            .replaced(text)
+            .unwrap();
+        for (at, byte) in text.iter().enumerate() {
+            if let Some(new_at) = new.position(at)
+                && !byte.is_ascii_hexdigit()
+            {
+                assert_eq!(new.bytes[new_at], *byte, "{at}");
+            }
+        }
+        assert_eq!(new.position(text.len()), Some(new.bytes.len()));
+        assert_eq!(new.position(2 + OPENMP_PREFIX.len() + 1), None);
+    }
+}
