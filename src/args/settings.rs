@@ -13,17 +13,17 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::link_exe::{exported, plain_and_i386};
-pub use super::values::{Defsym, Destination, Distribute, LateImages, LtoPartitions};
+pub use super::values::{Defsym, Destination, Distribute, KernelNames, LateImages, LtoPartitions};
 use super::values::{
-    distribute, granularity, jobs, late_images, launcher_wait, lto_partitions, memory_limit, pair,
-    remote_jobs, sycl_release, text,
+    distribute, granularity, jobs, late_images, launcher_wait, lto_partitions, memory_limit, names,
+    pair, remote_jobs, sycl_release, text,
 };
 use super::{Arg, ArgKind, ArgumentList, Dialect, Id, Role, TargetArg};
 pub use offld_system::environment::{Checked, Env, Named};
 use offld_system::environment::{
     LIB, OFFLD_CACHE_LOG, OFFLD_CLANG, OFFLD_DISTRIBUTE, OFFLD_LATE_IMAGES, OFFLD_LAUNCHER,
     OFFLD_LAUNCHER_WAIT, OFFLD_LINKER, OFFLD_LTO_PARTITIONS, OFFLD_MEMORY, OFFLD_REMOTE_JOBS,
-    OFFLD_REPRODUCE, OFFLD_SHARED_TMP, OFFLD_TIME_TRACE, OFFLD_VERBOSE,
+    OFFLD_REPRODUCE, OFFLD_SHARED_TMP, OFFLD_STABLE_NAMES, OFFLD_TIME_TRACE, OFFLD_VERBOSE,
 };
 pub use offld_system::jobs::{Jobs, MemoryLimit};
 pub use offld_system::launcher::Launching;
@@ -41,6 +41,13 @@ pub enum LlvmOption {
 }
 
 impl LlvmOption {
+    /// The option `option`, with `value` at its end, for `--offload-opt`.
+    fn of(option: &str, value: &OsStr) -> LlvmOption {
+        let mut text = OsString::from(option);
+        text.push(value);
+        LlvmOption::OffloadOpt(text)
+    }
+
     /// The argument itself.
     pub fn value(&self) -> &OsStr {
         match self {
@@ -272,6 +279,8 @@ pub struct RunOptions {
     pub memory: Checked<MemoryLimit>,
     /// `--wrapper-late-images`, the last one, or `OFFLD_LATE_IMAGES`.
     pub late_images: Checked<LateImages>,
+    /// `--wrapper-stable-names`, the last one, or `OFFLD_STABLE_NAMES`.
+    pub kernel_names: Checked<KernelNames>,
     /// The settings for the launcher of device links.
     pub launching: Launching,
     /// `--wrapper-distribute`, the last one, or `OFFLD_DISTRIBUTE`.
@@ -329,6 +338,7 @@ impl LinkSettings {
 
         run.distribute = checked(env, OFFLD_DISTRIBUTE, distribute).unwrap_or_default();
         run.late_images = checked(env, OFFLD_LATE_IMAGES, late_images).unwrap_or_default();
+        run.kernel_names = checked(env, OFFLD_STABLE_NAMES, names).unwrap_or_default();
         run.memory = checked(env, OFFLD_MEMORY, memory_limit).unwrap_or_default();
         run.launching.launcher = named(OFFLD_LAUNCHER);
         run.launching.wait = checked(env, OFFLD_LAUNCHER_WAIT, launcher_wait);
@@ -423,11 +433,7 @@ impl LinkSettings {
         let path = || PathBuf::from(value);
         let target_arg = || TargetArg::new(value);
         let named = |by: &'static str| Some(Named::new(by, value));
-        let mut remarks = |option: &str| {
-            let mut text = OsString::from(option);
-            text.push(value);
-            device.llvm_options.push(LlvmOption::OffloadOpt(text));
-        };
+        let mut remarks = |option: &str| device.llvm_options.push(LlvmOption::of(option, value));
         match id {
             Id::Compress => device.compress = true,
             Id::CompressionLevel => device.compression_level = Some(text(value)),
@@ -483,6 +489,7 @@ impl LinkSettings {
 
             Id::Cache => cache.folder = named("--wrapper-cache"),
             Id::Distribute => run.distribute = distribute("--wrapper-distribute", value)?.into(),
+            Id::StableNames => run.kernel_names = names("--wrapper-stable-names", value)?.into(),
             Id::LateImages => run.late_images = late_images("--wrapper-late-images", value)?.into(),
             Id::Launcher => run.launching.launcher = named("--wrapper-launcher"),
             Id::LauncherWait => {

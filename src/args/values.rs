@@ -75,6 +75,25 @@ pub(super) fn late_images(option: &str, value: &OsStr) -> Result<LateImages> {
     }
 }
 
+/// The names of OpenMP kernels in a linked program (docs/explanation/stable-names.md).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KernelNames {
+    /// Names that do not depend on the place of the source file, if possible.
+    #[default]
+    Stable,
+    /// The names that clang chose.
+    Clang,
+}
+
+/// Parses the value of `option`, [`KernelNames`].
+pub(super) fn names(option: &str, value: &OsStr) -> Result<KernelNames> {
+    match text(value).as_str() {
+        "on" => Ok(KernelNames::Stable),
+        "off" => Ok(KernelNames::Clang),
+        given => bail!("{option}={given}: expected on or off"),
+    }
+}
+
 /// The number of parts into which the code generation of a full LTO link for AMD GPUs is split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LtoPartitions {

@@ -189,6 +189,11 @@ pub(super) const VARIABLES: &[Variable] = &[
         "Directory for temporary files of links with a launcher, at the same path on all machines (default: the directory of the output).",
     ),
     row(
+        "OFFLD_STABLE_NAMES",
+        LINK,
+        "Give OpenMP kernels names that do not depend on the place of the source file: on or off (default: on); --wrapper-stable-names= takes precedence.",
+    ),
+    row(
         "OFFLD_TIME_TRACE",
         LINK,
         "Directory for a time trace of every link with device code, one file per output, as with --wrapper-time-trace=.",

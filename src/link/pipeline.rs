@@ -7,6 +7,7 @@ mod background;
 mod kernels;
 mod late;
 mod line_inputs;
+mod names;
 mod steps;
 
 use std::ffi::OsString;
@@ -37,6 +38,7 @@ use offld_system::session::{Session, SessionOptions};
 use offld_system::shell::Shell;
 use offld_system::trace::span;
 use offload_formats::registration::{self, sycl};
+use offload_formats::stable_names::StableNames;
 use offload_formats::target::Target;
 
 /// Runs the link that `arguments` describes in a session of its own. `ld_first`: look for `ld` as the
@@ -196,6 +198,9 @@ struct HostLink {
     inputs: Vec<String>,
     /// Whether the images are written into the program after its link.
     late: bool,
+    /// The stable names of its OpenMP kernels, which are written into the program as well. Empty for
+    /// the names of clang.
+    names: Arc<StableNames>,
 }
 
 /// The opened inputs with their device code and symbols.
@@ -346,7 +351,7 @@ impl<'a> Link<'a> {
         let Scanned { inputs, images, .. } = *scanned;
         let _device = session.trace.span(span::DEVICE, 0);
         // The names that each image must define.
-        let tables = kernels::Tables::read(inputs, &mut jobs);
+        let mut tables = kernels::Tables::read(inputs, &mut jobs);
 
         // The OpenMP runtime for the host link, and the libraries that CPU device code may be
         // linked with.
@@ -360,6 +365,7 @@ impl<'a> Link<'a> {
             runtime: self.runtime(scanned, &jobs, &compiler)?,
             inputs: host::input_names(inputs),
             late: false,
+            names: Arc::default(),
             triple,
         };
         let mut libraries = device::host_libraries(settings, inputs, images, &self.linker);
@@ -372,6 +378,13 @@ impl<'a> Link<'a> {
         let files = inputs.files.iter().map(|file| file.path.as_path());
         host.late = self.is_late(&host, &groups, files, device_bytes)?;
         let is_beside = host.late && late::can_be_beside(settings, &groups);
+
+        // Names of OpenMP kernels that do not depend on the place of their source file, so that
+        // other checkouts find the images in the cache.
+        let stable = self.stable_code(scanned, &tables, &jobs, &host)?;
+        let jobs = stable.jobs(jobs);
+        tables.rename(&stable.names);
+        host.names = Arc::clone(&stable.names);
 
         // The device links run in parallel with two steps: registration code is looked up or
         // generated, and the host linker loads. For late images, that is a part of the host link.
@@ -458,6 +471,7 @@ impl<'a> Link<'a> {
             runtime: Vec::new(),
             inputs: Vec::new(),
             late: false,
+            names: Arc::default(),
             triple,
         };
         let sizes = linked

@@ -82,6 +82,7 @@ mod schedule;
 mod setup;
 mod signals;
 mod size;
+mod stable_names;
 mod support;
 mod targets;
 mod terminal;
@@ -115,7 +116,7 @@ fn main() -> ExitCode {
         host_bitcode host_outputs launcher lit llvm_program lto malformed log many
         nvcc nvidia kinds late cuda packager python random_links releases reproduce
         terminal units without_llvm wrapper archives device_links ld_offld
-        registration setup signals targets usage
+        registration setup signals stable_names targets usage
     };
     let documented = docs::trials(&trials);
     trials.extend(documented);

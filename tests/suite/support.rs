@@ -398,6 +398,7 @@ impl Work {
             .env_remove("OFFLD_CACHE_SIZE")
             .env_remove("OFFLD_LTO_PARTITIONS")
             .env_remove("OFFLD_DISTRIBUTE")
+            .env_remove("OFFLD_STABLE_NAMES")
             .env("OFFLD_CACHE", "off")
             .env_remove("OFFLD_CACHE_KEY")
             .env_remove("OFFLD_CACHE_REMOTE")

@@ -16,6 +16,7 @@ mod objects;
 mod pointers;
 mod rewriter;
 pub mod split_manifest;
+pub mod stable_names;
 pub mod trial;
 
 use std::fmt;

@@ -30,6 +30,7 @@ use std::ops::Range;
 
 use md5::{Digest, Md5};
 use memchr::memmem;
+use serde::{Deserialize, Serialize};
 
 use crate::kernels::OPENMP_PREFIX;
 
@@ -39,7 +40,7 @@ const TARGET_REFERENCE: &[u8] = b"_decl_tgt_ref_ptr";
 const STABLE_DEVICE: u64 = 0;
 
 /// The numbers that identify a source file in a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FileId {
     /// The device number. Names of `declare target` variables do not have it.
     pub device: Option<u64>,
@@ -156,6 +157,11 @@ impl Uses {
                 known.name.clone_from(&rest);
             }
         }
+    }
+
+    /// The IDs.
+    pub fn ids(&self) -> impl Iterator<Item = FileId> {
+        self.ids.keys().copied()
     }
 
     /// Whether no name has an ID.

@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt;
 
 use super::super::settings::{
-    BitcodeLibrary, Destination, Distribute, Env, Jobs, LateImages, LlvmOption, LtoPartitions,
-    MemoryLimit, Named,
+    BitcodeLibrary, Destination, Distribute, Env, Jobs, KernelNames, LateImages, LlvmOption,
+    LtoPartitions, MemoryLimit, Named,
 };
 use super::super::{Id, Route, own_rows};
 use super::*;
@@ -176,6 +176,13 @@ const CASES: &[(&str, Check)] = &[
     ("--wrapper-late-images=on --wrapper-late-images=off", |r| {
         r.run.late_images == LateImages::Off.into()
     }),
+    ("--wrapper-stable-names=on", |r| {
+        r.run.kernel_names == KernelNames::Stable.into()
+    }),
+    (
+        "--wrapper-stable-names=on --wrapper-stable-names=off",
+        |r| r.run.kernel_names == KernelNames::Clang.into(),
+    ),
     ("--wrapper-launcher=srun --wrapper-launcher=", |r| {
         r.run.launching.launcher == Some(Named::new("--wrapper-launcher", ""))
     }),
@@ -453,6 +460,10 @@ fn wrong_values_name_the_option() {
     assert_eq!(
         error("--wrapper-jobs="),
         "--wrapper-jobs=: expected a positive integer or 'jobserver', got ''"
+    );
+    assert_eq!(
+        error("--wrapper-stable-names=yes"),
+        "--wrapper-stable-names=yes: expected on or off"
     );
     assert_eq!(
         error("--wrapper-late-images=yes"),

@@ -17,12 +17,22 @@ use offld_system::threads;
 use offload_formats::kernels;
 use offload_formats::model::{OffloadKind, printable_name};
 use offload_formats::registration::read::{self, Entry};
+use offload_formats::stable_names::StableNames;
+
+use super::names::renamed;
 
 /// A name that the host code of one object registers.
 struct Registered {
     name: String,
     kinds: Vec<&'static str>,
     is_kernel: bool,
+}
+
+impl Registered {
+    /// Whether the name is for the runtime `kind`.
+    fn is_for(&self, kind: OffloadKind) -> bool {
+        self.kinds.is_empty() || self.kinds.contains(&kind.name())
+    }
 }
 
 /// The names that host code registers, by the index of its object.
@@ -58,6 +68,23 @@ impl Tables {
             job.registered = own;
         }
         tables
+    }
+
+    /// The names that host code of `object` registers for the runtime `kind`.
+    pub(super) fn names_of(&self, object: usize, kind: OffloadKind) -> impl Iterator<Item = &str> {
+        let own = self.0.get(&object).into_iter().flatten();
+        own.filter(move |own| own.is_for(kind))
+            .map(|own| own.name.as_str())
+    }
+
+    /// Puts stable names into the tables.
+    pub(super) fn rename(&mut self, names: &StableNames) {
+        if names.is_empty() {
+            return;
+        }
+        for registered in self.0.values_mut().flatten() {
+            registered.name = renamed(std::mem::take(&mut registered.name), names);
+        }
     }
 
     /// The kernels and variables registered with the image of `job`, each with its object.

@@ -28,8 +28,10 @@ use offld_system::trace::span;
 use offld_system::{jobs, threads};
 use offload_files::edit::backpatch::fill;
 use offload_files::edit::files::replace_with_attributes;
+use offload_files::edit::stable_names::rename;
 use offload_formats::model::{ObjectFormat, OffloadKind};
 use offload_formats::registration::sycl;
+use offload_formats::stable_names::StableNames;
 
 /// Bytes of device code in the inputs from which a late link is faster even if all images are in
 /// the cache (docs/explanation/late-images.md).
@@ -108,13 +110,6 @@ impl Link<'_> {
     /// Returns the reason why the link cannot be late.
     fn obstacle(&self, host: &HostLink, groups: &[Group]) -> Option<String> {
         let settings = self.settings;
-        let shows_steps = settings.run.dry_run
-            || settings.run.save_temps
-            || settings.run.print_wrapped_module
-            || settings.emit_fatbin_only;
-        if shows_steps {
-            return Some("an option prints or saves the steps of the link".to_owned());
-        }
         if settings.host.relocatable {
             return Some("-r writes an object, not a program".to_owned());
         }
@@ -133,6 +128,20 @@ impl Link<'_> {
             return Some(
                 "the SYCL registration of LLVM 23 and later contains the image sizes".to_owned(),
             );
+        }
+        self.aside_obstacle()
+    }
+
+    /// Returns the reason why the host linker cannot write to another place, where offld changes its
+    /// output.
+    pub(super) fn aside_obstacle(&self) -> Option<String> {
+        let settings = self.settings;
+        let shows_steps = settings.run.dry_run
+            || settings.run.save_temps
+            || settings.run.print_wrapped_module
+            || settings.emit_fatbin_only;
+        if shows_steps {
+            return Some("an option prints or saves the steps of the link".to_owned());
         }
         if toolchain::linker_family(&self.linker) == LinkerFamily::Other {
             return Some(format!(
@@ -195,9 +204,24 @@ impl Link<'_> {
         payloads: &[Payload],
         trace_line: usize,
     ) -> Result<Unfilled> {
-        let session = self.session;
-        let objects = register::make(payloads, &self.registration(host), session)?;
+        let objects = register::make(payloads, &self.registration(host), self.session)?;
         self.background.llvm.dismiss();
+        self.link_aside(host, &objects, &[], trace_line)
+    }
+
+    /// Links the host program with the registration objects `objects` into a directory next to the
+    /// output, and puts the stable names into it. For `-r`, renames the entry tables `tables`.
+    ///
+    /// # Errors
+    /// The link failed. No file of it remains.
+    pub(super) fn link_aside(
+        &self,
+        host: &HostLink,
+        objects: &[PathBuf],
+        tables: &[&str],
+        trace_line: usize,
+    ) -> Result<Unfilled> {
+        let session = self.session;
         let beside = self
             .output
             .parent()
@@ -213,10 +237,12 @@ impl Link<'_> {
         place
             .imitate(&program)
             .with_context(|| format!("cannot write `{}`", program.display()))?;
-        let line = self.host_command(host, &objects, Some(&program));
+        let line = self.host_command(host, objects, Some(&program));
         let linked = self
             .run_host_linker(&line, trace_line)
-            .and_then(|()| self.after_link(&objects, &program));
+            .and_then(|()| self.after_link(objects, &program))
+            .and_then(|()| self.finish_relocatable(&program, tables))
+            .and_then(|()| self.put_names(&program, &host.names));
         objects
             .iter()
             .for_each(|object| session.scratch.discard(object));
@@ -272,6 +298,27 @@ impl Link<'_> {
         };
         let output = unfilled.place.of_program(&unfilled.program);
         replace_with_attributes(&unfilled.program, &filled, output, session).map(|()| true)
+    }
+
+    /// Puts the stable `names` into the linked file `program`.
+    fn put_names(&self, program: &Path, names: &StableNames) -> Result<()> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        rename(program, names, build_id_is_hashed(self.arguments)).with_context(|| {
+            format!(
+                "cannot put stable names into the output of `{}` (--wrapper-stable-names=off turns them off)",
+                self.linker.display()
+            )
+        })
+    }
+
+    /// Moves the finished `program` to the place of the output.
+    pub(super) fn publish(&self, program: &Unfilled) -> Result<()> {
+        let output = program.place.of_program(&program.program);
+        let linked = FileSlice::try_open(&program.program)
+            .with_context(|| format!("cannot read `{}`", program.program.display()))?;
+        replace_with_attributes(&program.program, &Rope::from(linked), output, self.session)
     }
 
     fn run_host_linker(&self, line: &Cmd, trace_line: usize) -> Result<()> {

@@ -379,7 +379,12 @@ impl Link<'_> {
         objects: &[PathBuf],
         tables: &[&str],
     ) -> Result<()> {
-        let (settings, session, output) = (self.settings, self.session, self.output);
+        let (session, output) = (self.session, self.output);
+        if !host.names.is_empty() {
+            let program = self.link_aside(host, objects, tables, 0);
+            return self
+                .remove_output_if_stopped(program.and_then(|program| self.publish(&program)));
+        }
         let line = self.host_command(host, objects, None);
         let preloaded = self.background.take_linker();
         let mut trace = session.trace.span(span::HOST, 0);
@@ -392,17 +397,8 @@ impl Link<'_> {
         let mut result = ran
             .map(|(usage, _)| trace.record_usage(usage))
             .and_then(|()| self.after_link(objects, output));
-        if settings.host.relocatable && result.is_ok() {
-            let commands = || {
-                Ok(host::objcopy_command(output, tables, settings)?
-                    .into_iter()
-                    .collect())
-            };
-            result = session.runner.show_in_process(&commands).and_then(|()| {
-                session.runner.edit(output, &|output| {
-                    host::finish_relocatable(output, tables, &self.linker)
-                })
-            });
+        if result.is_ok() {
+            result = self.finish_relocatable(output, tables);
             if result.is_err() {
                 // The entry tables still have their original names, and a later link would register
                 // them again.
@@ -414,6 +410,23 @@ impl Link<'_> {
             host::remove_leftovers(output, started, crashed);
         }
         self.remove_output_if_stopped(result)
+    }
+
+    /// For `-r`, renames the entry tables `tables` in the file `output` of the host link.
+    pub(super) fn finish_relocatable(&self, output: &Path, tables: &[&str]) -> Result<()> {
+        let (settings, runner) = (self.settings, &self.session.runner);
+        if !settings.host.relocatable {
+            return Ok(());
+        }
+        let commands = || {
+            Ok(host::objcopy_command(output, tables, settings)?
+                .into_iter()
+                .collect())
+        };
+        runner.show_in_process(&commands)?;
+        runner.edit(output, &|output| {
+            host::finish_relocatable(output, tables, &self.linker)
+        })
     }
 
     /// Follows each host link with registration objects. Removes the file `written` if it is

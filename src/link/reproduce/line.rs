@@ -262,6 +262,7 @@ fn rewrite(arg: &Arg, tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
         | Id::NoOffldNote
         | Id::NoOffloadRuntime
         | Id::OffldSyclRegistration
+        | Id::StableNames
         | Id::Why => Rewrite::OffldOnly,
         Id::LinkWholeArchive => Rewrite::File,
         Id::BitcodeLibrary

@@ -1,12 +1,15 @@
 //! The bytes of a device image. Compressed images are decompressed on first use, because most links
-//! need few members of a large library.
+//! need few members of a large library. Names are replaced on first use, too, because no link needs
+//! the bytes of an image that is in the cache.
 
 use std::borrow::Cow;
 use std::ops::Deref;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
+use offld_system::store::Digest;
 use offload_formats::error::Malformed;
 use offload_formats::fatbin::{Entry, Kind};
+use offload_formats::stable_names::StableNames;
 
 /// The bytes of a device image.
 #[derive(Debug)]
@@ -22,6 +25,31 @@ pub(crate) enum Code<'a> {
         /// The decompressed bytes, or the reason why there are none.
         plain: OnceLock<Result<Vec<u8>, Malformed>>,
     },
+    /// They are made from other code.
+    Later(Box<LaterCode<'a>>),
+}
+
+/// Code with stable names, which is known to exist.
+#[derive(Debug)]
+pub(crate) struct LaterCode<'a> {
+    original: &'a [u8],
+    names: Arc<StableNames>,
+    make: Rename,
+    /// The digest of the code.
+    digest: Digest,
+    made: OnceLock<Option<Vec<u8>>>,
+}
+
+/// Returns code with stable names; none if it has no ID to replace.
+pub(crate) type Rename = fn(&[u8], &StableNames) -> Result<Option<Vec<u8>>, Malformed>;
+
+impl LaterCode<'_> {
+    /// The code. It is empty if the original has changed since its digest was computed, as the link
+    /// then fails anyway.
+    fn bytes(&self) -> &[u8] {
+        let make = || (self.make)(self.original, &self.names).ok().flatten();
+        self.made.get_or_init(make).as_deref().unwrap_or_default()
+    }
 }
 
 impl<'a> Code<'a> {
@@ -37,10 +65,35 @@ impl<'a> Code<'a> {
         }
     }
 
+    /// The code `original` with stable `names`, which `make` puts in on first use. `digest`: the
+    /// digest of the result.
+    pub(crate) fn renamed_later(
+        original: &'a Code<'a>,
+        names: &Arc<StableNames>,
+        digest: Digest,
+        make: Rename,
+    ) -> Self {
+        Code::Later(Box::new(LaterCode {
+            original,
+            names: Arc::clone(names),
+            make,
+            digest,
+            made: OnceLock::new(),
+        }))
+    }
+
+    /// The digest of the bytes, if it is known without them.
+    pub(crate) fn known_digest(&self) -> Option<&Digest> {
+        match self {
+            Code::Later(code) if code.made.get().is_none() => Some(&code.digest),
+            _ => None,
+        }
+    }
+
     /// The size of the decompressed bytes by the entry's header; 0 for bytes that are not compressed.
     pub(super) fn packed_size(&self) -> u64 {
         match self {
-            Code::Plain(_) => 0,
+            Code::Plain(_) | Code::Later(_) => 0,
             Code::Packed { entry, .. } => entry.plain_size,
         }
     }
@@ -51,7 +104,7 @@ impl<'a> Code<'a> {
     /// They cannot be decompressed. Without this call, they are then empty.
     pub(crate) fn load(&self) -> Result<(), Malformed> {
         match self {
-            Code::Plain(_) => Ok(()),
+            Code::Plain(_) | Code::Later(_) => Ok(()),
             Code::Packed { entry, at, plain } => {
                 let unpacked = || {
                     let mut bytes = entry.plain()?.into_owned();
@@ -87,6 +140,7 @@ impl Deref for Code<'_> {
     fn deref(&self) -> &[u8] {
         match self {
             Code::Plain(bytes) => bytes,
+            Code::Later(code) => code.bytes(),
             Code::Packed { plain, .. } => match (self.load(), plain.get()) {
                 (Ok(()), Some(Ok(bytes))) => bytes,
                 _ => &[],

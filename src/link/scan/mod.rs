@@ -66,7 +66,23 @@ pub(crate) struct DeviceImage<'a> {
     pub bytes: Code<'a>,
 }
 
-impl DeviceImage<'_> {
+impl<'a> DeviceImage<'a> {
+    /// This image with other code.
+    pub(crate) fn with_code(&self, bytes: Code<'a>) -> DeviceImage<'a> {
+        DeviceImage {
+            input_object: self.input_object,
+            origin: self.origin.clone(),
+            triple: self.triple.clone(),
+            arch: self.arch.clone(),
+            kinds: self.kinds,
+            raw_section: self.raw_section,
+            modules: self.modules.clone(),
+            form: self.form,
+            debug: self.debug,
+            bytes,
+        }
+    }
+
     /// Decompresses the code, if it is compressed.
     ///
     /// # Errors

@@ -204,7 +204,7 @@ impl Reader<'_> {
         match record.first() {
             Some(&GLOBAL_VARIABLE) => uses.extend(operand(2).checked_sub(1)),
             Some(&FUNCTION) => {
-                // Prologue, prefix and personality, plus 1.
+                // Prologue, prefix and the function for exceptions, plus 1.
                 uses.extend(
                     [10, 13, 14]
                         .map(operand)

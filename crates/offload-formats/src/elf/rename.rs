@@ -13,9 +13,10 @@ use object::{Endianness, I64, pod};
 use super::edit::{Contents, OutputFile, OutputSection, Policy};
 use super::file::{Object, PatchedBytes, Section};
 use super::raw::{FileHeader, Record, Symbol, extended_indices, section_of_symbol};
+use super::resize::Patch;
 use crate::compose;
 use crate::error::Malformed;
-use crate::stable_names::{Replaced, StableNames};
+use crate::stable_names::{Replaced, StableNames, file_ids};
 
 /// Sections of strings that other sections refer to, each string by its start.
 const STRINGS: [&[u8]; 3] = [
@@ -69,6 +70,92 @@ pub fn rename(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malfo
     };
     let parts = file.lay_out(Policy::HeadersInPlace)?;
     compose::join(data, &parts, &[]).map(Some)
+}
+
+/// The section of the names in offload entries (LLVM 19 and later). It has no other strings.
+pub const ENTRY_NAMES: &[u8] = b".llvm.rodata.offloading";
+
+/// The changes that put the stable `names` into the linked file `data`: into its offload entries,
+/// and, in a program or shared library, into its symbol table. Each new name is at most as long as
+/// the old one, and takes its place. The names of dynamic symbols stay, because other files use
+/// them.
+///
+/// # Errors
+/// The file is damaged. The linker has joined a name with the end of another one.
+pub fn in_place(data: &[u8], names: &StableNames) -> Result<Vec<Patch>, Malformed> {
+    let object = Object::parse_any(data)?;
+    let mut patches = Vec::new();
+    for section in &object.sections {
+        if section.name == ENTRY_NAMES && section.header.kind == elf::SHT_PROGBITS {
+            rename_strings(section, names, &|_, _| true, &mut patches);
+        }
+    }
+    let table = object.symbols.and_then(|index| object.sections.get(index));
+    let table = table.filter(|_| object.head.kind != elf::ET_REL);
+    if let Some(table) = table
+        && let Some(strings) = object.sections.get(table.header.link as usize)
+        && !file_ids(strings.body).is_empty()
+    {
+        let size = Symbol::size(object.class);
+        let records = table.body.chunks_exact(size);
+        let mut starts: Vec<u64> = records
+            .filter_map(|record| Some(Symbol::of(object.class, record)?.name.into()))
+            .collect();
+        starts.sort_unstable();
+        // Linkers may let a name begin inside of another one that ends with it.
+        let is_alone = |start: u64, end: u64| {
+            let next = starts.partition_point(|other| *other <= start);
+            starts.get(next).is_none_or(|other| *other > end)
+        };
+        rename_strings(strings, names, &is_alone, &mut patches);
+    }
+    Ok(patches)
+}
+
+/// Adds a patch for each string of `section` with an ID to replace, if `may_change` is true for its
+/// range.
+fn rename_strings(
+    section: &Section<'_>,
+    names: &StableNames,
+    may_change: &dyn Fn(u64, u64) -> bool,
+    patches: &mut Vec<Patch>,
+) {
+    let mut end = 0;
+    for (found, _) in file_ids(section.body) {
+        // A name may have two IDs.
+        if found.start < end {
+            continue;
+        }
+        let before = section.body.get(..found.start).unwrap_or_default();
+        let start = memchr::memrchr(0, before).map_or(0, |zero| zero + 1);
+        let rest = section.body.get(start..).unwrap_or_default();
+        let Some(len) = memchr::memchr(0, rest) else {
+            return;
+        };
+        end = start + len;
+        let old = section.body.get(start..end).unwrap_or_default();
+        if let Some(mut new) = names.replaced(old)
+            && new.bytes.len() <= len
+            && may_change(start as u64, end as u64)
+        {
+            new.bytes.resize(len, 0);
+            patches.push(Patch {
+                offset: section.header.offset + start as u64,
+                bytes: new.bytes,
+            });
+        }
+    }
+}
+
+/// The names in the offload entries of the ELF file `data` that are in the section
+/// [`ENTRY_NAMES`]. Empty if it has no such section.
+pub fn entry_names(data: &[u8]) -> Result<Vec<&[u8]>, Malformed> {
+    let object = Object::parse_any(data)?;
+    let sections = object.sections.iter();
+    let names = sections.filter(|section| section.name == ENTRY_NAMES);
+    Ok(names
+        .flat_map(|section| section.body.split(|byte| *byte == 0))
+        .collect())
 }
 
 /// The names of the symbols of the relocatable object `data`.

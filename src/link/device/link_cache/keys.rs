@@ -90,12 +90,24 @@ impl DeviceCache<'_> {
 
 /// Computes the digests of a job's device code, in order. Large inputs use all threads.
 pub(super) fn of_device_code(job: &DeviceJob<'_>) -> Vec<Digest> {
-    let contents: Vec<&[u8]> = job.inputs.iter().map(|input| &*input.bytes).collect();
-    if worth_threads(contents.iter().map(|bytes| bytes.len())) {
+    let known = job.inputs.iter().map(|input| input.bytes.known_digest());
+    let known: Vec<Option<&Digest>> = known.collect();
+    let unknown = job
+        .inputs
+        .iter()
+        .zip(&known)
+        .filter(|(_, known)| known.is_none());
+    let contents: Vec<&[u8]> = unknown.map(|(input, _)| &*input.bytes).collect();
+    let read = if worth_threads(contents.iter().map(|bytes| bytes.len())) {
         threads::in_parallel(|| Digest::of_all(&contents))
     } else {
         contents.into_iter().map(Digest::of).collect()
-    }
+    };
+    let mut read = read.into_iter();
+    known
+        .into_iter()
+        .filter_map(|known| known.cloned().or_else(|| read.next()))
+        .collect()
 }
 
 /// Computes the digest of the environment variables that compilers and linkers read.

@@ -1,0 +1,350 @@
+//! Stable names of OpenMP kernels (docs/explanation/stable-names.md). clang names kernels by the
+//! device and inode number of their source file, so the same source in another checkout has other
+//! device code. Here, the device code of a link gets names that do not depend on the place of a
+//! file before it is linked, and the program gets the same names after the host link.
+//!
+//! Names are replaced only where every use of them is known. If that is impossible, the link keeps
+//! the names of clang, and is correct all the same.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use anyhow::Result;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::kernels::Tables;
+use super::{HostLink, Link, Scanned};
+use crate::args::Dialect;
+use crate::args::settings::KernelNames;
+use crate::link::host::Place;
+use crate::link::inputs::InputObject;
+use crate::link::scan::{Code, DeviceImage};
+use crate::link::select::DeviceJob;
+use offld_system::store::{Cache, Digest, Key, KeyBuilder, Scope};
+use offld_system::threads;
+use offload_formats::bitcode;
+use offload_formats::elf::rename as elf_names;
+use offload_formats::error::Malformed;
+use offload_formats::magic::{Magic, magic};
+use offload_formats::model::{ObjectFormat, OffloadKind};
+use offload_formats::stable_names::{FileId, StableNames, Uses, file_ids};
+
+/// The first LLVM whose offload entries have their names in a section of their own.
+const FIRST_LLVM: u32 = 19;
+
+/// Device code with stable names, and the names.
+pub(super) struct StableCode<'a> {
+    pub(super) names: Arc<StableNames>,
+    /// The images with new names, by the address of the image that they replace.
+    images: HashMap<*const DeviceImage<'a>, DeviceImage<'a>>,
+}
+
+impl<'a> StableCode<'a> {
+    /// `jobs` with the images and kernels of this code.
+    pub(super) fn jobs<'s>(&'s self, jobs: Vec<DeviceJob<'a>>) -> Vec<DeviceJob<'s>>
+    where
+        'a: 's,
+    {
+        let image = |old: &'a DeviceImage<'a>| -> &'s DeviceImage<'s> {
+            self.images.get(&std::ptr::from_ref(old)).unwrap_or(old)
+        };
+        let job = |job: DeviceJob<'a>| DeviceJob {
+            inputs: job.inputs.into_iter().map(image).collect(),
+            registered: job
+                .registered
+                .into_iter()
+                .map(|name| renamed(name, &self.names))
+                .collect(),
+            target: job.target,
+            generation: job.generation,
+            kinds: job.kinds,
+            modules: job.modules,
+            is_open: job.is_open,
+        };
+        jobs.into_iter().map(job).collect()
+    }
+}
+
+/// `name` with stable IDs.
+pub(super) fn renamed(name: String, names: &StableNames) -> String {
+    match names.replaced(name.as_bytes()) {
+        Some(new) => String::from_utf8(new.bytes).unwrap_or(name),
+        None => name,
+    }
+}
+
+/// The result of renaming the device code of a link, as a record of the cache. The digests of the
+/// code and the names are its key.
+#[derive(Serialize, Deserialize)]
+struct Outcome {
+    /// The digest of each image with stable names; none for an image without IDs.
+    renamed: Vec<Option<String>>,
+    /// The IDs that keep their text, because some image with them cannot be renamed.
+    fixed: Vec<FileId>,
+}
+
+impl Link<'_> {
+    /// Chooses stable names for the OpenMP code of `jobs`. There are none if the names of clang
+    /// stay.
+    ///
+    /// # Errors
+    /// `OFFLD_STABLE_NAMES` is invalid.
+    pub(super) fn stable_code<'a>(
+        &self,
+        scanned: &Scanned<'a>,
+        tables: &Tables,
+        jobs: &[DeviceJob<'a>],
+        host: &HostLink,
+    ) -> Result<StableCode<'a>> {
+        let none = || StableCode {
+            names: Arc::default(),
+            images: HashMap::new(),
+        };
+        if self.settings.run.kernel_names.get()? == KernelNames::Clang {
+            return Ok(none());
+        }
+        let mut images: Vec<&'a DeviceImage<'a>> = Vec::new();
+        for image in jobs.iter().flat_map(|job| job.inputs.iter().copied()) {
+            if image.kinds.contains(OffloadKind::OpenMp)
+                && !images.iter().any(|known| std::ptr::eq(*known, image))
+            {
+                images.push(image);
+            }
+        }
+        let objects: BTreeSet<usize> = images.iter().map(|image| image.input_object).collect();
+        let mut uses = Uses::default();
+        for &object in &objects {
+            tables
+                .names_of(object, OffloadKind::OpenMp)
+                .for_each(|name| uses.add(name.as_bytes()));
+            // The entry table of host bitcode is not read.
+            names_of_bitcode(&scanned.inputs.objects[object], &mut |name| uses.add(name));
+        }
+        if uses.is_empty() {
+            return Ok(none());
+        }
+        if let Some(why) = self.names_obstacle(scanned, host) {
+            if self.settings.run.verbose {
+                self.session
+                    .shell
+                    .note(&format!("no stable names of OpenMP kernels: {why}"));
+            }
+            return Ok(none());
+        }
+        let fixed = fixed_ids(scanned, tables, &objects);
+        let names = StableNames::choose(&uses, &fixed);
+        if names.is_empty() {
+            return Ok(none());
+        }
+        let renaming = Renaming {
+            images: &images,
+            uses: &uses,
+            cache: self.background.caching.cache().ok(),
+        };
+        Ok(renaming.run(names, fixed))
+    }
+
+    /// The reason why the program cannot get other names after its link.
+    fn names_obstacle(&self, scanned: &Scanned<'_>, host: &HostLink) -> Option<String> {
+        if ObjectFormat::of(&host.triple) != ObjectFormat::Elf
+            || self.settings.dialect != Dialect::Gnu
+        {
+            return Some(format!("the host {} is not supported", host.triple));
+        }
+        let files = scanned.inputs.files.iter();
+        self.aside_obstacle()
+            .or_else(|| Place::of(self.output, files.map(|file| file.path.as_path())).err())
+    }
+}
+
+/// Calls `add` for the names in the offload entries of `object`, if it is bitcode.
+fn names_of_bitcode(object: &InputObject, add: &mut dyn FnMut(&[u8])) {
+    const ENTRY: &[u8] = b".offloading.entry.";
+    if object.kind == Magic::Bitcode {
+        // Without names, those of clang stay.
+        let _ = bitcode::names_with_ids(object.data(), &mut |name| {
+            if let Some(name) = name.strip_prefix(ENTRY) {
+                add(name);
+            }
+        });
+    }
+}
+
+/// The IDs that must keep their text, because they are also in places that are not renamed: in
+/// objects that register images already, and in entries of LLVM 18 and earlier.
+/// `linked`: the objects whose device code is linked.
+fn fixed_ids(scanned: &Scanned<'_>, tables: &Tables, linked: &BTreeSet<usize>) -> BTreeSet<FileId> {
+    let ids = |name: &[u8]| file_ids(name).into_iter().map(|(_, id)| id);
+    let mut fixed = BTreeSet::new();
+    for (index, object) in scanned.inputs.objects.iter().enumerate() {
+        let own = || tables.names_of(index, OffloadKind::OpenMp);
+        match (object.kind, linked.contains(&index)) {
+            (Magic::Elf, true) => {
+                let known = elf_names::entry_names(object.data()).unwrap_or_default();
+                let known: BTreeSet<&[u8]> = known.into_iter().collect();
+                let others = own().filter(|name| !known.contains(name.as_bytes()));
+                fixed.extend(others.flat_map(|name| ids(name.as_bytes())));
+            }
+            (Magic::Elf, false) => {
+                let known = elf_names::entry_names(object.data()).unwrap_or_default();
+                fixed.extend(known.into_iter().flat_map(ids));
+            }
+            (Magic::Bitcode, is_linked) => {
+                let llvm = bitcode::producer_major(object.data());
+                if llvm.is_none_or(|llvm| llvm < FIRST_LLVM) || !is_linked {
+                    names_of_bitcode(object, &mut |name| fixed.extend(ids(name)));
+                }
+            }
+            _ => fixed.extend(own().flat_map(|name| ids(name.as_bytes()))),
+        }
+    }
+    fixed
+}
+
+/// The renaming of the device code of a link.
+struct Renaming<'r, 'a> {
+    images: &'r [&'a DeviceImage<'a>],
+    uses: &'r Uses,
+    cache: Option<&'r Arc<Cache>>,
+}
+
+impl<'a> Renaming<'_, 'a> {
+    /// Renames with `names`, which exclude the IDs `fixed`; or with fewer names, if some code cannot
+    /// be renamed.
+    fn run(&self, names: StableNames, fixed: BTreeSet<FileId>) -> StableCode<'a> {
+        let digests = self.cache.map(|_| self.digests());
+        let key = digests.as_deref().map(|digests| key(digests, &names));
+        if let Some((cache, key)) = self.cache.zip(key)
+            && let Some(known) = self.recorded(cache, key, &names, &fixed)
+        {
+            return known;
+        }
+        let (code, outcome) = self.renamed(names, fixed);
+        if let Some((cache, key)) = self.cache.zip(key)
+            && let Ok(record) = serde_json::to_vec(&outcome)
+        {
+            // Without the record, the next link renames again.
+            let _ = cache.put_record(key, &record, Scope::Local);
+        }
+        code
+    }
+
+    fn digests(&self) -> Vec<Digest> {
+        let contents: Vec<&[u8]> = self.images.iter().map(|image| &*image.bytes).collect();
+        Digest::of_all(&contents)
+    }
+
+    /// The code by the record of an earlier link. Its images are renamed only if a device link
+    /// reads them.
+    fn recorded(
+        &self,
+        cache: &Cache,
+        key: Key,
+        names: &StableNames,
+        fixed: &BTreeSet<FileId>,
+    ) -> Option<StableCode<'a>> {
+        let outcome: Outcome = serde_json::from_slice(&cache.record(key, Scope::Local)?).ok()?;
+        if outcome.renamed.len() != self.images.len() {
+            return None;
+        }
+        let names = if outcome.fixed.is_empty() {
+            names.clone()
+        } else {
+            let fixed = fixed.iter().copied().chain(outcome.fixed).collect();
+            StableNames::choose(self.uses, &fixed)
+        };
+        let names = Arc::new(names);
+        let mut images = HashMap::new();
+        for (image, digest) in self.images.iter().zip(outcome.renamed) {
+            if let Some(digest) = digest {
+                let digest = Digest::parse(&digest)?;
+                let code = Code::renamed_later(&image.bytes, &names, digest, rename_code);
+                images.insert(std::ptr::from_ref(*image), image.with_code(code));
+            }
+        }
+        Some(StableCode { names, images })
+    }
+
+    fn renamed(
+        &self,
+        mut names: StableNames,
+        mut fixed: BTreeSet<FileId>,
+    ) -> (StableCode<'a>, Outcome) {
+        let before = fixed.clone();
+        let new = loop {
+            let rename = |image: &&'a DeviceImage<'a>| rename_code(&image.bytes, &names);
+            let new: Vec<Result<Option<Vec<u8>>, Malformed>> =
+                threads::in_parallel(|| self.images.par_iter().map(rename).collect());
+            let failed = self.images.iter().zip(&new).filter(|(_, new)| new.is_err());
+            let ids: BTreeSet<FileId> = failed
+                .flat_map(|(image, _)| ids_of_code(&image.bytes, self.uses))
+                .collect();
+            if ids.is_subset(&fixed) {
+                break new;
+            }
+            fixed.extend(ids);
+            names = StableNames::choose(self.uses, &fixed);
+        };
+        let mut outcome = Outcome {
+            renamed: Vec::new(),
+            fixed: fixed.difference(&before).copied().collect(),
+        };
+        let mut images = HashMap::new();
+        for (image, new) in self.images.iter().zip(new) {
+            let new = new.ok().flatten();
+            outcome
+                .renamed
+                .push(new.as_ref().map(|new| Digest::of(new).to_string()));
+            if let Some(new) = new {
+                let code = Code::from(std::borrow::Cow::Owned(new));
+                images.insert(std::ptr::from_ref(*image), image.with_code(code));
+            }
+        }
+        let names = Arc::new(names);
+        (StableCode { names, images }, outcome)
+    }
+}
+
+/// The key of the [`Outcome`] for device code with these digests.
+fn key(digests: &[Digest], names: &StableNames) -> Key {
+    let mut key = KeyBuilder::default();
+    key.add("stable names 1").add(format!("{names:?}"));
+    digests.iter().for_each(|digest| {
+        key.add(digest.bytes());
+    });
+    key.key()
+}
+
+/// `code` with stable names; none if it has no ID to replace.
+///
+/// # Errors
+/// It is damaged, or of a form in which names cannot be replaced.
+fn rename_code(code: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malformed> {
+    match magic(code) {
+        Magic::Bitcode => bitcode::rename(code, names),
+        Magic::Elf => elf_names::rename(code, names),
+        _ => Err(Malformed::new(
+            "a form of device code without stable names",
+            0,
+        )),
+    }
+}
+
+/// The IDs of source files in `code`, or all those in `uses` if they cannot be found.
+fn ids_of_code(code: &[u8], uses: &Uses) -> BTreeSet<FileId> {
+    let mut ids = BTreeSet::new();
+    let mut add = |name: &[u8]| ids.extend(file_ids(name).into_iter().map(|(_, id)| id));
+    let found = match magic(code) {
+        Magic::Bitcode => bitcode::names_with_ids(code, &mut add),
+        Magic::Elf => elf_names::names_of_symbols(code, &mut add),
+        _ => Err(Malformed::new(
+            "a form of device code without stable names",
+            0,
+        )),
+    };
+    match found {
+        Ok(()) => ids,
+        Err(_) => uses.ids().collect(),
+    }
+}

@@ -1,0 +1,462 @@
+//! Stable names of OpenMP kernels: checkouts at other places find their device links in the cache,
+//! and programs do the same as with the names of clang.
+
+use std::path::Path;
+use std::process::Command;
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::support::{
+    LLVM, OFFLOAD, Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in,
+    host_linker, llvm, made, missing, offld, passed, run, run_offloaded, stderr_of, with_llvm,
+};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let shared = CHECKOUTS.into_iter().map(|(name, flags)| {
+        with_llvm(&format!("stable_names::checkouts::{name}"), move || {
+            checkouts(flags)
+        })
+    });
+    let behaves = FORMS.into_iter().map(|(name, compile, link)| {
+        with_llvm(&format!("stable_names::programs::{name}"), move || {
+            programs(compile, link)
+        })
+    });
+    shared
+        .chain(behaves)
+        .chain([
+            with_llvm("stable_names::files_with_equal_names", equal_names),
+            with_llvm("stable_names::kernels_in_a_header", header),
+            with_llvm(
+                "stable_names::a_program_that_uses_its_file_numbers",
+                numbers,
+            ),
+            with_llvm("stable_names::the_meaning_of_bitcode_stays", meaning),
+            with_llvm("stable_names::objects_that_are_registered", registered),
+            with_llvm("stable_names::edits_of_host_code", edits),
+        ])
+        .collect()
+}
+
+/// Compilations whose device link two checkouts share.
+const CHECKOUTS: [(&str, &[&str]); 5] = [
+    ("cpu", &["-O2"]),
+    ("cpu_debug", &["-O1", "-g"]),
+    ("amd", &["-O2", "--offload-arch=gfx90a", "-nogpulib"]),
+    (
+        "amd_debug",
+        &["-O1", "-g", "--offload-arch=gfx90a", "-nogpulib"],
+    ),
+    (
+        "amd_thin",
+        &[
+            "-O2",
+            "--offload-arch=gfx90a",
+            "-nogpulib",
+            "-foffload-lto=thin",
+        ],
+    ),
+];
+
+/// Forms of programs: options for compiling, and options for the link.
+const FORMS: [(&str, &[&str], &[&str]); 12] = [
+    ("lld", &[], &["-fuse-ld=lld"]),
+    ("bfd", &[], &["-fuse-ld=bfd"]),
+    ("gold", &[], &["-fuse-ld=gold"]),
+    ("mold", &[], &["-fuse-ld=mold"]),
+    ("wild", &[], &["-fuse-ld=wild"]),
+    ("tail_merging", &[], &["-fuse-ld=lld", "-Wl,-O2"]),
+    ("no_pie", &["-fno-pie"], &["-fuse-ld=lld", "-no-pie"]),
+    (
+        "gc",
+        &["-ffunction-sections", "-fdata-sections"],
+        &["-fuse-ld=lld", "-Wl,--gc-sections"],
+    ),
+    ("stripped", &["-g"], &["-fuse-ld=bfd", "-Wl,-s"]),
+    (
+        "late",
+        &[],
+        &["-fuse-ld=lld", "-Wl,--wrapper-late-images=on"],
+    ),
+    (
+        "late_bfd",
+        &[],
+        &["-fuse-ld=bfd", "-Wl,--wrapper-late-images=on"],
+    ),
+    ("host_lto", &["-flto"], &["-fuse-ld=lld", "-flto"]),
+];
+
+/// Lets a device link leave symbols undefined.
+const ANY_SYMBOL: [&str; 2] = ["-Xoffload-linker", "--unresolved-symbols=ignore-all"];
+
+const MAIN: &str = r#"#include <cstdio>
+#include "shared.h"
+int other(int);
+struct S { int a; float b; };
+#pragma omp begin declare target
+int table[4] = {1, 2, 3, 4};
+static int counter;
+__attribute__((noinline)) static int helper(int v, S *s) {
+  counter += v;
+  switch (v) { case 47: return 1; case 1000: return 2; case 12: return 9; default: return s->a + v; }
+}
+#pragma omp end declare target
+int main() {
+  int x = 0; S s{1, 2.5f};
+#pragma omp target map(tofrom: x, s)
+  { x = helper(3, &s); }
+  double d[32] = {1};
+#pragma omp target map(tofrom: d)
+  for (int i = 0; i < 32; ++i) d[i] = d[i] * 2 + table[i & 3];
+  std::printf("%d %g %d %d %s\n", x, d[0] + d[31], other(5), shared(1), "main_l15");
+}
+"#;
+
+const OTHER: &str = r#"#include "shared.h"
+static int local(int v) {
+#pragma omp target map(tofrom: v)
+  v = v * 3;
+  return v;
+}
+int other(int v) { return local(v) + shared(v); }
+"#;
+
+const SHARED: &str = r#"#pragma once
+inline int shared(int v) {
+#pragma omp target map(tofrom: v)
+  v = v + 100;
+  return v;
+}
+"#;
+
+const OUTPUT: &str = "4 7 120 101 main_l15\n";
+
+/// Writes the sources into the directory `tree`.
+fn sources(work: &Work, tree: &str) {
+    work.file(&format!("{tree}/main.cpp"), MAIN);
+    work.file(&format!("{tree}/other.cpp"), OTHER);
+    work.file(&format!("{tree}/shared.h"), SHARED);
+}
+
+/// A command of clang++ in the directory `tree`.
+fn clang(work: &Work, tree: &str) -> Command {
+    let mut command = work.command(llvm("clang++"));
+    command
+        .current_dir(work.path().join(tree))
+        .arg("-fopenmp")
+        .env("OFFLD_CACHE", work.path().join("cache"));
+    command
+}
+
+/// Compiles the files `names` in `tree`.
+fn compile(work: &Work, tree: &str, names: &[&str], flags: &[&str]) -> Result<(), Failed> {
+    let from = work.path().join(tree);
+    for name in names {
+        let map = format!("-ffile-prefix-map={}=.", from.display());
+        run(clang(work, tree)
+            .args(flags)
+            .args(["-fPIC", &map, "-c"])
+            .arg(format!("{name}.cpp")))?;
+    }
+    Ok(())
+}
+
+/// The link of `inputs` in `tree` to `program`.
+fn link(work: &Work, tree: &str, inputs: &[&str], flags: &[&str]) -> Command {
+    let mut command = clang(work, tree);
+    command
+        .arg("-B")
+        .arg(&made().links)
+        .args(&Release::newest().link)
+        .args(inputs)
+        .args(flags)
+        .args(["-o", "program", "-Wl,--wrapper-verbose"]);
+    command
+}
+
+/// Whether all device links of a verbose link were found in the cache.
+fn all_found(stderr: &str) -> bool {
+    let lines = || {
+        stderr
+            .lines()
+            .filter(|line| line.contains("note: device link for"))
+    };
+    lines().next().is_some() && lines().all(|line| line.contains("found in the"))
+}
+
+fn checkouts(flags: &'static [&'static str]) -> Outcome {
+    let work = Work::new();
+    // Another file system has other numbers, with fewer digits.
+    let memory = Path::new("/dev/shm");
+    let elsewhere = memory.is_dir().then(|| Work::within(memory));
+    let is_cpu = !flags.contains(&"-nogpulib");
+    let target: &[&str] = if is_cpu { &OFFLOAD[1..] } else { &[] };
+    let compile_flags = [flags, target].concat();
+    // There are no device libraries for AMD GPUs here.
+    let open: &[&str] = if is_cpu { &[] } else { &ANY_SYMBOL };
+    let link_flags = [&compile_flags, open].concat();
+    let mut first = true;
+    let trees = [(&work, "one"), (&work, "two/deeper")];
+    // Source locations in debug information keep their length.
+    let has_debug = flags.contains(&"-g");
+    let more = elsewhere
+        .iter()
+        .filter(|_| !has_debug)
+        .map(|work| (work, "three"));
+    for (place, tree) in trees.into_iter().chain(more) {
+        sources(place, tree);
+        compile(place, tree, &["main", "other"], &compile_flags)?;
+        let mut command = link(place, tree, &["main.o", "other.o"], &link_flags);
+        let stderr = stderr_of(command.env("OFFLD_CACHE", work.path().join("cache")))?;
+        ensure(first != all_found(&stderr), || format!("{tree}: {stderr}"))?;
+        first = false;
+        if is_cpu {
+            let program = place.path().join(tree).join("program");
+            expect_equal(
+                "output",
+                OUTPUT,
+                &run_offloaded(&mut place.command(program))?,
+            )?;
+        }
+    }
+    passed()
+}
+
+fn programs(
+    compile_flags: &'static [&'static str],
+    link_flags: &'static [&'static str],
+) -> Outcome {
+    let work = Work::new();
+    if let Some(linker) = link_flags[0].strip_prefix("-fuse-ld=")
+        && host_linker(linker).is_none()
+    {
+        return missing(linker);
+    }
+    sources(&work, "tree");
+    let flags = [&["-O1", OFFLOAD[1]], compile_flags].concat();
+    compile(&work, "tree", &["main", "other"], &flags)?;
+    let program = work.path().join("tree/program");
+    let mut names = Vec::new();
+    for stable in ["off", "on"] {
+        let option = format!("-Wl,--wrapper-stable-names={stable}");
+        let flags = [link_flags, &[OFFLOAD[1], &option]].concat();
+        let stderr = stderr_of(&mut link(&work, "tree", &["main.o", "other.o"], &flags))?;
+        expect_not_in(&stderr, "warning")?;
+        expect_equal(stable, OUTPUT, &run_offloaded(&mut work.command(&program))?)?;
+        // Every registered kernel is in the image.
+        let mut inspect = work.command(offld());
+        let report = run(inspect
+            .args(["inspect", "--kernels", "--json"])
+            .arg(&program))?;
+        names.push(report.matches("__omp_offloading_0_").count());
+    }
+    ensure(names[0] == 0 && names[1] > 0, || format!("{names:?}"))?;
+    work.expect_no_temps()?;
+    passed()
+}
+
+/// Two files with static functions of one name, with kernels in the same line.
+fn equal_names() -> Outcome {
+    let work = Work::new();
+    let source = |name: &str, number: u32| {
+        let text = format!(
+            "static int f(int v) {{\n#pragma omp target map(tofrom: v)\n  v = v + {number};\n  return v;\n}}\nint {name}(int v) {{ return f(v); }}\n"
+        );
+        work.file(&format!("tree/{name}.cpp"), text);
+    };
+    source("one", 1);
+    source("two", 20);
+    work.file(
+        "tree/main.cpp",
+        "#include <cstdio>\nint one(int), two(int);\nint main() { std::printf(\"%d %d\\n\", one(100), two(100)); }\n",
+    );
+    compile(&work, "tree", &["one", "two", "main"], &["-O1", OFFLOAD[1]])?;
+    for inputs in [["one.o", "two.o", "main.o"], ["two.o", "main.o", "one.o"]] {
+        run(&mut link(&work, "tree", &inputs, &[OFFLOAD[1]]))?;
+        let program = work.path().join("tree/program");
+        let output = run_offloaded(&mut work.command(program))?;
+        expect_equal("output", "101 120\n", &output)?;
+    }
+    passed()
+}
+
+/// A target region in a header has one name in all units, which linkers merge.
+fn header() -> Outcome {
+    let work = Work::new();
+    sources(&work, "tree");
+    compile(&work, "tree", &["main", "other"], &["-O1", OFFLOAD[1]])?;
+    run(&mut link(
+        &work,
+        "tree",
+        &["main.o", "other.o"],
+        &[OFFLOAD[1]],
+    ))?;
+    let names = work.run(llvm("llvm-nm"), ["tree/program"])?;
+    let ids: std::collections::BTreeSet<&str> = names
+        .lines()
+        .filter_map(|line| line.split("__omp_offloading_").nth(1)?.split("_Z").next())
+        .collect();
+    expect_equal(
+        "names of the header's kernel",
+        "1",
+        &names
+            .lines()
+            .filter(|line| line.contains("__Z6sharedi_l") && line.ends_with(".region_id"))
+            .count()
+            .to_string(),
+    )?;
+    ensure(ids.iter().all(|id| id.starts_with("0_")), || names.clone())?;
+    passed()
+}
+
+/// The numbers of the source file are also constants of its code.
+fn numbers() -> Outcome {
+    use std::os::unix::fs::MetadataExt;
+    let work = Work::new();
+    let file = work.file("tree/main.cpp", "");
+    let meta = std::fs::metadata(&file)?;
+    let (device, inode) = (meta.dev() as u32 as i32, meta.ino() as u32 as i32);
+    let code = format!(
+        "#include <cstdio>\nint main() {{ int x[4] = {{1, 1, 1, 1}};\n#pragma omp target map(tofrom: x)\n  {{ x[0] = x[1] + {inode}; x[2] = {device}; for (int i = 0; i < x[3]; ++i) if (x[0] == {inode}) x[1] = 7; }}\n  std::printf(\"%d %d %d\\n\", x[0], x[1], x[2]); }}\n"
+    );
+    std::fs::write(&file, code)?;
+    ensure(
+        std::fs::metadata(&file)?.ino() == meta.ino(),
+        || "another inode",
+    )?;
+    let expected = format!("{} 1 {device}\n", inode.wrapping_add(1));
+    for flags in [
+        &["-O0", OFFLOAD[1]][..],
+        &["-O2", OFFLOAD[1], "-foffload-lto"],
+    ] {
+        compile(&work, "tree", &["main"], flags)?;
+        run(&mut link(&work, "tree", &["main.o"], flags))?;
+        let program = work.path().join("tree/program");
+        expect_equal(
+            "output",
+            &expected,
+            &run_offloaded(&mut work.command(program))?,
+        )?;
+    }
+    passed()
+}
+
+/// Renamed bitcode is the old text with other names.
+fn meaning() -> Outcome {
+    let work = Work::new();
+    sources(&work, "tree");
+    let amd = ["--offload-arch=gfx90a", "-nogpulib"];
+    // A device compiler that prints its inputs as text.
+    let script = format!(
+        "#!/bin/sh\nfor word; do case \"$word\" in *.o) {LLVM}/llvm-dis -o - \"$word\";; esac; done >> \"$SEEN\"\n\
+         exec {LLVM}/clang \"$@\"\n"
+    );
+    let compiler = work.tool("clang", &script);
+    for flags in [&["-O2"][..], &["-O0", "-g"], &["-O2", "-foffload-lto=thin"]] {
+        compile(&work, "tree", &["main", "other"], &[flags, &amd].concat())?;
+        let seen = |stable: &str| -> Result<Vec<String>, Failed> {
+            let seen = work
+                .path()
+                .join(format!("seen-{}-{stable}", flags.concat()));
+            let stable = format!("-Wl,--wrapper-stable-names={stable}");
+            let flags = [&amd[..], &ANY_SYMBOL, &[&stable]].concat();
+            let mut command = link(&work, "tree", &["main.o", "other.o"], &flags);
+            run(command
+                .arg(format!("-Wl,--offld-clang={}", compiler.display()))
+                .env("OFFLD_CACHE", "off")
+                .env("SEEN", &seen))?;
+            Ok(std::fs::read_to_string(seen)?.lines().map(blank).collect())
+        };
+        let (mut old, mut new) = (seen("off")?, seen("on")?);
+        // The summary of ThinLTO is sorted by hashes of names.
+        for text in [&mut old, &mut new] {
+            let summary = text.iter().filter(|line| line.starts_with('^')).count();
+            text.retain(|line| !line.starts_with('^'));
+            text.push(summary.to_string());
+        }
+        ensure(old.len() > 200, || old.join("\n"))?;
+        for (one, other) in old.iter().zip(&new) {
+            expect_equal("line", one, other)?;
+        }
+        expect_equal("lines", &old.len().to_string(), &new.len().to_string())?;
+    }
+    passed()
+}
+
+/// A line of LLVM IR without the numbers of files, in names and in `omp_offload.info`, and without
+/// the hashes that depend on them.
+fn blank(line: &str) -> String {
+    let patterns = [
+        ("__omp_offloading_[0-9a-f]+_[0-9a-f]+", "*"),
+        ("anon\\.[0-9a-f]{32}", "*"),
+        ("= !\\{i32 0, i32 [0-9]+, i32 [0-9]+,", "*"),
+        ("^\\^.*hash: \\(.*\\)", "*"),
+        ("guid = [0-9]+", "*"),
+        ("^; ModuleID.*", "*"),
+        // A string constant and its length.
+        ("x i8\\] c\";.*", "*"),
+    ];
+    patterns
+        .iter()
+        .fold(line.to_owned(), |line, (pattern, new)| {
+            let pattern = regex::Regex::new(pattern).expect("a pattern");
+            pattern.replace_all(&line, *new).into_owned()
+        })
+}
+
+/// An object of a relocatable link has registered its images. A unit with the same header has the
+/// same kernel.
+fn registered() -> Outcome {
+    for stable in ["on", "off"] {
+        let work = Work::new();
+        sources(&work, "tree");
+        compile(&work, "tree", &["main", "other"], &["-O1", OFFLOAD[1]])?;
+        let option = format!("-Wl,--wrapper-stable-names={stable}");
+        let mut first = link(
+            &work,
+            "tree",
+            &["other.o", "-r", "-fuse-ld=lld"],
+            &[OFFLOAD[1], &option],
+        );
+        run(first.args(["-o", "joined.o", "-nostdlib"]))?;
+        run(&mut link(
+            &work,
+            "tree",
+            &["main.o", "joined.o", "-fuse-ld=lld"],
+            &[OFFLOAD[1]],
+        ))?;
+        let program = work.path().join("tree/program");
+        expect_equal(stable, OUTPUT, &run_offloaded(&mut work.command(program))?)?;
+    }
+    passed()
+}
+
+/// Edits that create a new file, as editors and git do.
+fn edits() -> Outcome {
+    let work = Work::new();
+    sources(&work, "tree");
+    let build = || -> Result<String, Failed> {
+        compile(&work, "tree", &["main", "other"], &["-O1", OFFLOAD[1]])?;
+        stderr_of(&mut link(
+            &work,
+            "tree",
+            &["main.o", "other.o"],
+            &[OFFLOAD[1]],
+        ))
+    };
+    ensure(!all_found(&build()?), || "found at once")?;
+    work.run("sed", ["-i", "s/%d %g/%d, %g/", "tree/main.cpp"])?;
+    let stderr = build()?;
+    ensure(all_found(&stderr), || stderr.clone())?;
+    // The file is saved by a rename.
+    work.file("tree/new.cpp", OTHER);
+    std::fs::rename(
+        work.path().join("tree/new.cpp"),
+        work.path().join("tree/other.cpp"),
+    )?;
+    let stderr = build()?;
+    ensure(all_found(&stderr), || stderr.clone())?;
+    let program = work.path().join("tree/program");
+    expect_in(&run_offloaded(&mut work.command(program))?, "4, 7")?;
+    passed()
+}
