@@ -46,6 +46,17 @@ for release in 14 16 19; do
     fi
 done
 
+# Device code with the names of OpenMP kernels.
+for options in -O1 '-O0 -g' '-O1 -foffload-lto=thin'; do
+    # shellcheck disable=SC2086
+    "$llvm/clang" $options -fopenmp --offload-arch=gfx90a -nogpulib --offload-device-only -c omp.c -o device.bc
+    into stable_names device.bc "amd${options// /}.bc"
+    # shellcheck disable=SC2086
+    "$llvm/clang" ${options%%-foffload*} -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu --offload-device-only -c omp.c -o device.o
+    into stable_names device.o "cpu${options// /}.o"
+done
+into stable_names omp.o omp.o
+
 # ---- bundles ----------------------------------------------------------------------------------------------------------------
 
 targets='host-x86_64-unknown-linux-gnu-,hip-amdgcn-amd-amdhsa--gfx906:xnack+,hipv4-amdgcn-amd-amdhsa--gfx9-4-generic'

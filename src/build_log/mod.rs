@@ -3,6 +3,7 @@
 //! explain` read it.
 
 mod append;
+pub(crate) mod changes;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use append::Log;
+pub(crate) use changes::{Change, How, Kind as ChangeKind};
 
 /// Format version of the lines. It changes when a field disappears or changes its meaning. New
 /// fields do not change it.
@@ -89,6 +91,9 @@ pub(crate) struct Record {
     /// Reason for a miss, for an uncached link, or for a failure.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
+    /// For a miss: all changes since the most similar link of the same output.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
     /// Why the image was not stored in the cache, although it could have been.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_kept: Option<String>,
@@ -180,6 +185,7 @@ pub(crate) fn example(outcome: Outcome) -> Record {
         arch: "gfx90a".to_owned(),
         outcome,
         why: String::new(),
+        changes: Vec::new(),
         not_kept: None,
         shared: false,
         node: None,

@@ -1,4 +1,4 @@
-//! `offld cache …`: shows, locates, trims and empties the cache of device links. It works on the
+//! `offld cache …`: shows, locates, trims and empties the cache of device links, and explains misses. It works on the
 //! cache that a link in the same environment would use.
 
 use std::ffi::{OsStr, OsString};
@@ -15,13 +15,14 @@ use jiff::{Timestamp, civil};
 use serde_json::json;
 
 use crate::build_log::{self, Outcome, Summary, micros};
+use crate::link::device::history::{self, History, PastLink};
 use offld_system::environment::parse_size;
 use offld_system::environment::{self, OFFLD_CACHE_KEY};
 use offld_system::session::Session;
 use offld_system::shell::{self, Shell};
 use offld_system::store::local::{Collected, EVENTS, Store};
 use offld_system::store::settings::{self, Setting};
-use offld_system::store::{Event, Stats, remote};
+use offld_system::store::{Cache, Event, Stats, remote};
 use offld_system::table::{self, Style};
 use offld_system::terminal::wrapped;
 use offload_formats::model::printable;
@@ -58,6 +59,14 @@ enum Command {
         /// Read this build log [default: OFFLD_CACHE_LOG]
         #[arg(long, value_name = "FILE")]
         log: Option<PathBuf>,
+    },
+    /// Print why the last device links of OUTPUT were not in the cache
+    Why {
+        /// Write the report as JSON
+        #[arg(long)]
+        json: bool,
+        /// Read the history of this output of a link
+        output: PathBuf,
     },
     /// Remove everything from the cache, and reset the counts
     Clear,
@@ -99,6 +108,7 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
             print(text(&store, shell.stdout_style().width).as_bytes())
         }
         Command::Stats { json: true, .. } => print(json(&store)?.as_bytes()),
+        Command::Why { json, output } => print(why(store, output, *json, shell)?.as_bytes()),
         Command::Path => {
             print(root.as_os_str().as_bytes());
             print(b"\n");
@@ -110,6 +120,62 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+// `offld cache why`: the last device links of an output, from the history in the cache.
+
+/// Returns the report about the device links of `output`.
+///
+/// # Errors
+/// The cache has no history of that output.
+fn why(store: Store, output: &Path, json: bool, shell: &Shell) -> Result<String> {
+    let root = store.root().display().to_string();
+    let histories = history::of_output(&Cache::new(store), output);
+    if histories.is_empty() {
+        bail!(
+            "the cache `{root}` has no device link of `{}`: it was not linked by this user on this machine, or without the cache",
+            output.display()
+        );
+    }
+    if json {
+        let links = |(target, history): &(String, History)| json!({ "target": target, "links": history.links.iter().map(link_json).collect::<Vec<_>>() });
+        return shell::json(&json!({
+            "schema": SCHEMA,
+            "output": output.to_string_lossy(),
+            "targets": histories.iter().map(links).collect::<Vec<_>>(),
+        }));
+    }
+    let mut text = String::new();
+    for (target, history) in &histories {
+        text.push_str(&format!("{target}\n"));
+        for link in &history.links {
+            let time = shown_moment(link.time_us);
+            if link.outcome == Outcome::Hit {
+                text.push_str(&format!("  {time}  found in the cache\n"));
+                continue;
+            }
+            text.push_str(&format!("  {time}  not in the cache\n"));
+            let changes: Vec<String> = link.changes.iter().map(ToString::to_string).collect();
+            let reasons = if changes.is_empty() {
+                vec![link.why.clone()]
+            } else {
+                changes
+            };
+            reasons
+                .iter()
+                .for_each(|reason| text.push_str(&format!("    {}\n", printable(reason))));
+        }
+    }
+    Ok(wrapped(&text, shell.stdout_style().width))
+}
+
+fn link_json(link: &PastLink) -> serde_json::Value {
+    json!({
+        "time_us": link.time_us,
+        "outcome": link.outcome.name(),
+        "why": link.why,
+        "changes": link.changes,
+    })
 }
 
 fn parse_max_size(size: &OsStr) -> Result<u64> {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::args::settings::{Destination, LinkSettings};
+use crate::args::settings::{Destination, KernelNames, LinkSettings};
 use crate::args::{ArgumentList, Role};
 pub(crate) use crate::link::device::DistributorRequest;
 use crate::link::device::{self, DeviceContext, Linked};
@@ -30,7 +30,7 @@ use crate::link::register::{self, RegisterContext};
 use crate::link::scan::{self, DeviceImage, HostFacts};
 use crate::link::select::DeviceJob;
 use background::Background;
-use late::Unfilled;
+use late::{NamesNotPut, Unfilled};
 use line_inputs::{input_specs, out_name};
 use offld_system::environment::OFFLD_TIME_TRACE;
 use offld_system::launcher::Launcher;
@@ -83,7 +83,15 @@ pub(crate) fn run(
         ..Session::new(Arc::clone(shell), options)
     };
     let whole = session.trace.span(span::WHOLE, 0);
-    let result = link(arguments, &settings, &session, ld_first);
+    let result = link(arguments, &settings, &session, ld_first).or_else(|error| {
+        let Some(NamesNotPut(why)) = error.downcast_ref() else {
+            return Err(error);
+        };
+        shell.warn(&format!("{why}; linking again with the names of clang"));
+        let mut settings = settings.clone();
+        settings.run.kernel_names = KernelNames::Clang.into();
+        link(arguments, &settings, &session, ld_first)
+    });
     drop(whole);
     // A failed link gets a trace as well.
     let traced = write_trace(&settings, &session);

@@ -55,6 +55,7 @@ pub mod recipe;
 #[cfg(test)]
 mod reference;
 pub mod registration;
+pub mod spirv;
 pub mod stable_names;
 pub mod tar;
 pub mod target;

@@ -128,11 +128,23 @@ pub struct Uses {
 /// The use of an ID.
 #[derive(Debug)]
 struct Use {
-    /// The first of its names by bytes, without IDs. It does not depend on the place of a file, and
-    /// changes with few edits.
+    /// The first of its names by bytes, without IDs and the line of the region. It does not depend on
+    /// the place of a file, and changes with few edits.
     name: Vec<u8>,
     /// The number of IDs that were seen earlier.
     order: usize,
+}
+
+/// `name` without the line of a region at its end, as in `_l3` or `_l3_1`.
+fn without_line(name: &[u8]) -> &[u8] {
+    let line = memmem::rfind(name, b"_l").filter(|at| {
+        let digits = name.get(at + 2..).unwrap_or_default();
+        digits.first().is_some_and(u8::is_ascii_digit)
+            && digits
+                .iter()
+                .all(|byte| byte.is_ascii_digit() || *byte == b'_')
+    });
+    line.and_then(|at| name.get(..at)).unwrap_or(name)
 }
 
 impl Uses {
@@ -147,6 +159,7 @@ impl Uses {
         for (range, _) in found.iter().rev() {
             rest.drain(range.clone());
         }
+        rest.truncate(without_line(&rest).len());
         for (_, id) in found {
             let order = self.ids.len();
             let known = self.ids.entry(id).or_insert_with(|| Use {
@@ -448,6 +461,20 @@ mod tests {
         let fixed = BTreeSet::from([id(0xfe00, 2)]);
         assert!(StableNames::choose(&uses, &fixed).is_empty());
         assert!(!StableNames::choose(&uses, &BTreeSet::new()).is_empty());
+    }
+
+    #[test]
+    fn an_id_does_not_depend_on_lines() {
+        let of_line = |line: &str| {
+            let mut uses = Uses::default();
+            uses.add(format!("__omp_offloading_fe00_9948e5_main_l{line}").as_bytes());
+            let stable = StableNames::choose(&uses, &BTreeSet::new());
+            stable.get(id(0xfe00, 0x9948e5)).unwrap().to_owned()
+        };
+        assert_eq!(of_line("3"), of_line("40_1"));
+        assert_eq!(without_line(b"_a_l7_l3"), b"_a_l7");
+        assert_eq!(without_line(b"_main_l"), b"_main_l");
+        assert_eq!(without_line(b"_all"), b"_all");
     }
 
     #[test]

@@ -12,6 +12,7 @@
 
 mod driver_files;
 mod file_snapshot;
+pub(crate) mod history;
 mod keys;
 mod libraries;
 mod linker_args;
@@ -27,6 +28,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 
@@ -35,7 +37,7 @@ use super::distribution::Distribution;
 use super::messages::LogLine;
 use super::running::{Attempt, Completed, RunContext};
 use crate::args::gnu_ld;
-use crate::build_log::Cost;
+use crate::build_log::{Cost, Outcome, micros};
 use crate::link::select::DeviceJob;
 use offld_system::clock::Moment;
 use offld_system::run::{Cmd, PreloadedLinker};
@@ -45,6 +47,7 @@ use offld_system::threads::lock;
 use offld_system::trace::Usage;
 
 pub(super) use file_snapshot::digest as digest_of_file;
+use history::{History, KeyParts, Miss, PastLink, Place};
 pub(super) use keys::of_environment;
 use linker_args::{Linker, LinkerArgs};
 use linker_command::LinkerCommand;
@@ -97,7 +100,9 @@ pub(super) struct ResolvedLink {
     tools: Vec<Tool>,
     key: Key,
     inputs: Vec<Digest>,
-    key_parts: keys::KeyParts,
+    key_parts: KeyParts,
+    /// The reason of the miss.
+    pub(super) miss: Miss,
 }
 
 /// The inputs of one linker run that are not part of its cached command.
@@ -127,6 +132,12 @@ struct Found {
     index: usize,
     /// Whether the manifest must be written again.
     renewed: bool,
+}
+
+/// The time, in microseconds since 1970.
+fn now_us() -> u64 {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH);
+    micros(time.unwrap_or_default())
 }
 
 /// Stores a finished link with its cost in the cache, or returns the reason why it cannot.
@@ -242,6 +253,7 @@ impl<'a> DeviceCache<'a> {
             key,
             inputs,
             key_parts,
+            miss: Miss::default(),
         })
     }
 
@@ -251,11 +263,12 @@ impl<'a> DeviceCache<'a> {
         &self,
         resolved: &ResolvedLink,
         query: &LinkQuery<'_>,
-    ) -> std::result::Result<Hit, String> {
+    ) -> std::result::Result<Hit, Miss> {
         let step = &query.cmd.step;
-        let missing = |why: String| {
+        let place = Place::of(query.program, &query.job.target.to_string());
+        let missing = |why: Miss| {
             self.cache.count(Event::Miss);
-            self.note(|| format!("{step}: not in the cache: {why}"));
+            self.note(|| format!("{step}: not in the cache: {}", why.text));
             Err(why)
         };
         let Found {
@@ -264,28 +277,24 @@ impl<'a> DeviceCache<'a> {
             renewed,
         } = match self.manifest(resolved.key) {
             Ok(found) => found,
-            Err(Some(why)) => return missing(why),
+            Err(Some(why)) => return missing(why.into()),
             Err(None) => {
-                let last = self.cache.record(
-                    keys::history_key(query.program, &query.job.target.to_string()),
-                    Scope::Local,
-                );
-                let last = last.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-                return missing(keys::difference(last.as_ref(), &resolved.key_parts));
+                let history = History::read(self.cache, &place);
+                let changes = history.and_then(|history| history.changes(&resolved.key_parts));
+                return missing(Miss::since(changes));
             }
         };
         let entry = &manifest.entries[index];
         let image = BlobName::parse(&entry.image);
         if image.is_some_and(|image| !self.cache.accepts(image)) {
-            return missing(
-                "the image was cached before sharing was enabled, with a weaker digest".to_owned(),
-            );
+            let why = "the image was cached before sharing was enabled, with a weaker digest";
+            return missing(why.to_owned().into());
         }
         if !matches!(
             image.map(|image| self.cache.fetch_blob(image, query.image, Scope::Shared)),
             Some(Ok(true))
         ) {
-            return missing("the image was evicted or is damaged".to_owned());
+            return missing("the image was evicted or is damaged".to_owned().into());
         }
         self.cache.count(Event::Hit);
         let shared = image.is_some_and(|image| self.cache.was_shared(image));
@@ -301,6 +310,9 @@ impl<'a> DeviceCache<'a> {
             shared,
             saved: entry.cost,
         };
+        let past = PastLink::new(Outcome::Hit, now_us(), resolved.key_parts.clone());
+        let cache = Arc::clone(self.cache);
+        self.cache.later(move || history::add(&cache, &place, past));
         if renewed && let Ok(text) = serde_json::to_vec(&manifest) {
             // The update only avoids reading the files again next time, so errors are ignored. File
             // stats mean nothing on other machines, so it stays local.
@@ -448,7 +460,9 @@ impl<'a> DeviceCache<'a> {
             stderr: said.stderr,
             begun: self.begun,
         };
-        let last = keys::history_key(query.program, &query.job.target.to_string());
+        let place = Place::of(query.program, &query.job.target.to_string());
+        let past =
+            PastLink::new(Outcome::Miss, now_us(), resolved.key_parts).because(&resolved.miss);
         let entry = match not_kept {
             Some(why) => Err(why),
             None if said.printed => {
@@ -462,12 +476,10 @@ impl<'a> DeviceCache<'a> {
                 }
             }),
         };
-        let (cache, key_parts) = (Arc::clone(self.cache), resolved.key_parts);
+        let cache = Arc::clone(self.cache);
         let keep = move |cost| {
             let entry = entry?;
-            if let Ok(text) = serde_json::to_vec(&key_parts) {
-                let _ = cache.put_record(last, &text, Scope::Local);
-            }
+            history::add(&cache, &place, past);
             entry.store(&cache, cost)
         };
         Ok((usage, Box::new(keep)))

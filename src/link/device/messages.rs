@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::clang::compiles_each;
 use super::link_cache::Hit;
 use super::{DeviceContext, Planned};
-use crate::build_log::{Cost, Input, Inputs, Log, Outcome, Record, VERSION, micros};
+use crate::build_log::{Change, Cost, Input, Inputs, Log, Outcome, Record, VERSION, micros};
 use crate::link::scan::DeviceImage;
 use crate::link::select::DeviceJob;
 use crate::toolchain;
@@ -194,6 +194,7 @@ impl LogLine {
                 arch: planned.job.target.arch.clone(),
                 outcome: Outcome::Failed,
                 why: "the link was interrupted".to_owned(),
+                changes: Vec::new(),
                 not_kept: None,
                 shared: false,
                 node: None,
@@ -231,6 +232,13 @@ impl LogLine {
     pub(super) fn outcome(&mut self, outcome: Outcome, why: &str) {
         if let Some(OpenLine { record, .. }) = &mut self.0 {
             (record.outcome, record.why) = (outcome, why.to_owned());
+        }
+    }
+
+    /// Records the changes that led to a miss.
+    pub(super) fn changes(&mut self, changes: &[Change]) {
+        if let Some(OpenLine { record, .. }) = &mut self.0 {
+            record.changes = changes.to_vec();
         }
     }
 

@@ -29,7 +29,7 @@ pub(crate) use distributor::{DistributorRequest, run as distribute};
 pub(crate) use libraries::{
     HostLibrary, added_libraries, host_libraries, leave_symbols_open, linker_finds, missing_runtime,
 };
-pub(crate) use link_cache::Tool;
+pub(crate) use link_cache::{Tool, history};
 pub(crate) use nvlink::{needs_no_compiler, required_symbols};
 
 use crate::args::settings::{Jobs, LinkSettings, MemoryLimit};

@@ -121,7 +121,7 @@ impl<'w> Work for Links<'w> {
                     _ => cache.resolve(&query),
                 };
                 match resolved {
-                    Ok(resolved) => match cache.fetch(&resolved, &query) {
+                    Ok(mut resolved) => match cache.fetch(&resolved, &query) {
                         Ok(hit) => {
                             trace.set_arg("cache", Outcome::Hit.name());
                             line.hit(&hit, &planned.linked.path);
@@ -129,7 +129,9 @@ impl<'w> Work for Links<'w> {
                         }
                         Err(why) => {
                             trace.set_arg("cache", Outcome::Miss.name());
-                            line.outcome(Outcome::Miss, &why);
+                            line.outcome(Outcome::Miss, &why.text);
+                            line.changes(&why.changes);
+                            resolved.miss = why;
                             Some(resolved)
                         }
                     },

@@ -6,6 +6,7 @@
 //! The command line and the inputs alone decide whether a link is late: not the cache, the time, or
 //! the number of jobs. So the same link gives the same bytes, whatever the cache contains.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
@@ -45,6 +46,19 @@ pub(super) struct Unfilled {
     place: Place,
     _folder: Directory,
 }
+
+/// The reason why the output of the host linker cannot have stable names. The device code has them
+/// already, so it must be linked again.
+#[derive(Debug)]
+pub(super) struct NamesNotPut(pub(super) String);
+
+impl fmt::Display for NamesNotPut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NamesNotPut {}
 
 /// Whether the host link can run before the images exist. It cannot for SYCL, because its
 /// registration depends on the images. It cannot under a jobserver either, because make gives this
@@ -210,7 +224,7 @@ impl Link<'_> {
     }
 
     /// Links the host program with the registration objects `objects` into a directory next to the
-    /// output, and puts the stable names into it. For `-r`, renames the entry tables `tables`.
+    /// output. For `-r`, renames the entry tables `tables`.
     ///
     /// # Errors
     /// The link failed. No file of it remains.
@@ -241,8 +255,7 @@ impl Link<'_> {
         let linked = self
             .run_host_linker(&line, trace_line)
             .and_then(|()| self.after_link(objects, &program))
-            .and_then(|()| self.finish_relocatable(&program, tables))
-            .and_then(|()| self.put_names(&program, &host.names));
+            .and_then(|()| self.finish_relocatable(&program, tables));
         objects
             .iter()
             .for_each(|object| session.scratch.discard(object));
@@ -272,6 +285,7 @@ impl Link<'_> {
             None => self.link_unfilled(host, payloads, 0)?,
         };
         let _filling = session.trace.span(span::FILL, 0);
+        self.put_names(&unfilled.program, &host.names)?;
         let fillings = register::fillings(payloads, &self.registration(host))?;
         let program = FileSlice::try_open(&unfilled.program).with_context(|| {
             format!(
@@ -305,16 +319,16 @@ impl Link<'_> {
         if names.is_empty() {
             return Ok(());
         }
-        rename(program, names, build_id_is_hashed(self.arguments)).with_context(|| {
-            format!(
-                "cannot put stable names into the output of `{}` (--wrapper-stable-names=off turns them off)",
-                self.linker.display()
-            )
+        rename(program, names, build_id_is_hashed(self.arguments)).map_err(|error| {
+            let linker = self.linker.display();
+            let why = format!("cannot put stable names into the output of `{linker}`: {error:#}");
+            NamesNotPut(why).into()
         })
     }
 
-    /// Moves the finished `program` to the place of the output.
-    pub(super) fn publish(&self, program: &Unfilled) -> Result<()> {
+    /// Puts the stable `names` into `program`, and moves it to the place of the output.
+    pub(super) fn publish(&self, program: &Unfilled, names: &StableNames) -> Result<()> {
+        self.put_names(&program.program, names)?;
         let output = program.place.of_program(&program.program);
         let linked = FileSlice::try_open(&program.program)
             .with_context(|| format!("cannot read `{}`", program.program.display()))?;

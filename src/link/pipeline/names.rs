@@ -23,12 +23,12 @@ use crate::link::scan::{Code, DeviceImage};
 use crate::link::select::DeviceJob;
 use offld_system::store::{Cache, Digest, Key, KeyBuilder, Scope};
 use offld_system::threads;
-use offload_formats::bitcode;
 use offload_formats::elf::rename as elf_names;
 use offload_formats::error::Malformed;
-use offload_formats::magic::{Magic, magic};
+use offload_formats::magic::{Magic, is_spirv, magic};
 use offload_formats::model::{ObjectFormat, OffloadKind};
 use offload_formats::stable_names::{FileId, StableNames, Uses, file_ids};
+use offload_formats::{bitcode, spirv};
 
 /// The first LLVM whose offload entries have their names in a section of their own.
 const FIRST_LLVM: u32 = 19;
@@ -324,6 +324,7 @@ fn rename_code(code: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malf
     match magic(code) {
         Magic::Bitcode => bitcode::rename(code, names),
         Magic::Elf => elf_names::rename(code, names),
+        _ if is_spirv(code) => spirv::rename(code, names),
         _ => Err(Malformed::new(
             "a form of device code without stable names",
             0,
@@ -338,6 +339,7 @@ fn ids_of_code(code: &[u8], uses: &Uses) -> BTreeSet<FileId> {
     let found = match magic(code) {
         Magic::Bitcode => bitcode::names_with_ids(code, &mut add),
         Magic::Elf => elf_names::names_of_symbols(code, &mut add),
+        _ if is_spirv(code) => spirv::names(code, &mut add),
         _ => Err(Malformed::new(
             "a form of device code without stable names",
             0,

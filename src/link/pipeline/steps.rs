@@ -382,8 +382,8 @@ impl Link<'_> {
         let (session, output) = (self.session, self.output);
         if !host.names.is_empty() {
             let program = self.link_aside(host, objects, tables, 0);
-            return self
-                .remove_output_if_stopped(program.and_then(|program| self.publish(&program)));
+            let done = program.and_then(|program| self.publish(&program, &host.names));
+            return self.remove_output_if_stopped(done);
         }
         let line = self.host_command(host, objects, None);
         let preloaded = self.background.take_linker();

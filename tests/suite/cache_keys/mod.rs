@@ -33,6 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             gpu_images,
         ),
         with_llvm("cache_keys::one_processor_stands_for_another", processors),
+        with_llvm("cache_keys::misses_explain_themselves", explained),
         with_llvm(
             "cache_keys::libraries_that_change_during_the_link",
             changes_during_links,
@@ -202,7 +203,106 @@ fn library(linker: &str) -> Outcome {
     expect_not_in(&stderr, FOUND)?;
     // The device linker is not asked for a library that none of its directories contains: the host
     // link reports it.
-    expect_in(&stderr, "the linker command line has changed")?;
+    expect_in(&stderr, "the linker argument `")?;
+    passed()
+}
+
+/// The report of `offld cache why` about the last link of `program`.
+fn last_link(case: &Case) -> Result<(String, serde_json::Value), Failed> {
+    let mut command = case.work.command(crate::support::offld());
+    command.args(["cache", "why", "--json", "program"]);
+    let report = run(command.env("OFFLD_CACHE", case.work.path().join("cache")))?;
+    let report: serde_json::Value = serde_json::from_str(&report)?;
+    let last = report["targets"][0]["links"][0].clone();
+    let outcome = last["outcome"].as_str().unwrap_or_default().to_owned();
+    Ok((outcome, last["changes"].clone()))
+}
+
+/// A miss names arguments, variables and kernels with their values, compared with the most similar
+/// link. The cache answers afterwards, too, and the log has all changes.
+fn explained() -> Outcome {
+    let case = Case::new("lld")?;
+    case.library("second", 1)?;
+    let mut why = case.work.command(crate::support::offld());
+    let stderr = run_failing(
+        why.args(["cache", "why", "program"])
+            .env("OFFLD_CACHE", case.work.path().join("cache")),
+    )?;
+    expect_in(&stderr, "has no device link of `program`")?;
+    case.linked(&[], "1001")?;
+    expect_equal("first", "miss", &last_link(&case)?.0)?;
+    // An experiment, and back.
+    let log = case.work.path().join("log");
+    let mut link = case.link();
+    link.args(["-Xoffload-linker", "--no-eh-frame-hdr"]);
+    stderr_of(
+        link.env("LC_ALL", "C.UTF-8")
+            .env("LD_RUN_PATH", "/x")
+            .env("OFFLD_CACHE_LOG", &log),
+    )?;
+    let (outcome, changes) = last_link(&case)?;
+    expect_equal("experiment", "miss", &outcome)?;
+    let logged: serde_json::Value = serde_json::from_str(&fs::read_to_string(&log)?)?;
+    expect_equal(
+        "in the log",
+        &changes.to_string(),
+        &logged["changes"].to_string(),
+    )?;
+    expect_equal(
+        "changes",
+        r#"[{"change":"added","kind":"argument","name":"--no-eh-frame-hdr"},{"change":"changed","kind":"variable","name":"LC_ALL","new":"C.UTF-8","old":"C"},{"change":"added","kind":"variable","name":"LD_RUN_PATH","new":"/x"}]"#,
+        &changes.to_string(),
+    )?;
+    // The next change is compared with the most similar link, not with the experiment.
+    case.kernel(2)?;
+    let stderr = case.linked(&[], "1002")?;
+    expect_in(
+        &stderr,
+        "not in the cache: the device code of kernel.o: .llvm.offloading has changed\n",
+    )?;
+    // A line above the kernel.
+    let source = fs::read_to_string(case.work.path().join("kernel.c"))?;
+    case.compile("kernel", &format!("\n{source}"), &OFFLOAD)?;
+    let stderr = case.linked(&[], "1002")?;
+    expect_in(
+        &stderr,
+        "the kernel kernel has moved from line 5 to line 6, the device code of kernel.o",
+    )?;
+    // A hit is remembered.
+    case.linked(&[], "1002")?;
+    expect_equal("last", "hit", &last_link(&case)?.0)?;
+    // Another name of the same contents is no change.
+    fs::rename(
+        case.work.path().join("kernel.o"),
+        case.work.path().join("other.o"),
+    )?;
+    let mut link = case.link();
+    link.args(["-Xoffload-linker", "--no-eh-frame-hdr"]);
+    let words: Vec<_> = link.get_args().map(|word| word.to_owned()).collect();
+    let words = words.into_iter().map(|word| {
+        if word == "kernel.o" {
+            "other.o".into()
+        } else {
+            word
+        }
+    });
+    let mut renamed = case.work.command(llvm("clang"));
+    renamed
+        .args(words)
+        .env("OFFLD_CACHE", case.work.path().join("cache"));
+    let stderr = stderr_of(&mut renamed)?;
+    expect_in(
+        &stderr,
+        "not in the cache: the linker argument `--no-eh-frame-hdr` was added\n",
+    )?;
+    let mut text = case.work.command(crate::support::offld());
+    let report = run(text
+        .args(["cache", "why", "program"])
+        .env("OFFLD_CACHE", case.work.path().join("cache")))?;
+    expect_in(
+        &report,
+        "  not in the cache\n    the linker argument `--no-eh-frame-hdr` was added\n",
+    )?;
     passed()
 }
 
@@ -230,11 +330,11 @@ fn program(linker: &str) -> Outcome {
     let option = ["-Xoffload-linker", "--no-eh-frame-hdr"];
     expect_in(
         &case.linked(&option, "1001!")?,
-        "the linker command line has changed",
+        "the linker argument `--no-eh-frame-hdr` was added",
     )?;
     expect_in(&case.linked(&option, "1001!")?, FOUND)?;
     let stderr = stderr_of(case.link().env("LD_RUN_PATH", "/nowhere"))?;
-    expect_in(&stderr, "the environment has changed")?;
+    expect_in(&stderr, "LD_RUN_PATH was set to `/nowhere`")?;
     expect_in(&case.linked(&[], "1001!")?, FOUND)?;
     // The same arguments in another directory refer to other files.
     let elsewhere = case.work.path().join("elsewhere");

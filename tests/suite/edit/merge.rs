@@ -26,7 +26,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("edit::merge::other_kinds_are_refused", wrong_kind),
         with_llvm("edit::merge::other_features_are_refused", wrong_feature),
         with_llvm("edit::merge::other_host_code_is_named", other_host),
-        with_llvm("edit::merge::other_source_trees_are_refused", two_trees),
+        with_llvm("edit::merge::programs_of_two_source_trees", two_trees),
         with_llvm("edit::merge::two_images_for_one_device_are_refused", twice),
         with_llvm("edit::merge::what_cannot_be_merged_is_named", no_builds),
         test(
@@ -627,13 +627,28 @@ fn two_trees() -> Outcome {
     )?;
     compiled(&work, "copy/main.cpp", "gfx908", "gfx908.o", &[])?;
     for arch in ["gfx90a", "gfx908"] {
-        linked(&work, arch, &[&format!("{arch}.o")], arch, &[])?;
+        let input = format!("{arch}.o");
+        linked(&work, arch, &[&input], arch, &[])?;
+        let clang = format!("{arch}.clang");
+        linked(
+            &work,
+            arch,
+            &[&input],
+            &clang,
+            &["-Wl,--wrapper-stable-names=off"],
+        )?;
     }
-    for files in [["gfx90a.o", "gfx908.o"], ["gfx90a", "gfx908"]] {
+    for files in [
+        ["gfx90a.o", "gfx908.o"],
+        ["gfx90a.clang", "gfx908.clang"],
+        ["gfx90a.clang", "gfx908"],
+    ] {
         let stderr = refused(&work, ["merge", "-o", "none"].into_iter().chain(files))?;
         expect_in(&stderr, "compile every build from the same source files")?;
         expect_no_file(&work.path().join("none"))?;
     }
+    let merged = stdout_of(&work, ["merge", "-o", "merged", "gfx90a", "gfx908"])?;
+    expect_in(&merged, "2 builds merged, 2 images: gfx90a, gfx908")?;
     passed()
 }
 

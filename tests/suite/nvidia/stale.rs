@@ -192,11 +192,8 @@ fn toolkit_changes() -> Outcome {
     site.work
         .file("toolkit/include/cuda.h", "#define CUDA_VERSION 12040\n");
     let (image, (outcome, why)) = site.link(PLAIN, &[], true)?;
-    expect_equal(
-        "another release",
-        "miss: the linker command line has changed",
-        &format!("{outcome}: {why}"),
-    )?;
+    expect_equal("another release", "miss", &outcome)?;
+    expect_in(&why, "the linker argument `")?;
     ensure(image == site.link(PLAIN, &[], false)?.0, || "a stale image")?;
     // The device library is linked when a source is compiled. A different one only makes offld ask
     // clang, whose answer is the same.

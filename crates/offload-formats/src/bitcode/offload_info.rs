@@ -277,7 +277,10 @@ impl Reader<'_> {
             let operands = values.get(1..).unwrap_or_default();
             let metadata = &mut self.metadata;
             match code {
-                STRINGS => metadata.count += operands.first().copied().unwrap_or_default(),
+                STRINGS => {
+                    let strings = operands.first().copied().unwrap_or_default();
+                    metadata.count = metadata.count.saturating_add(strings);
+                }
                 NAME => name = operands.to_vec(),
                 NAMED_NODE
                     if name
@@ -298,7 +301,7 @@ impl Reader<'_> {
                 _ => {}
             }
             if !WITHOUT_ID.contains(&code) {
-                metadata.count += 1;
+                metadata.count = metadata.count.saturating_add(1);
             }
         }
         Ok(())
@@ -341,7 +344,7 @@ impl Reader<'_> {
             self.cursor.values(open, usize::MAX, &mut values)?;
             let operands = values.get(1..).unwrap_or_default();
             match code {
-                STRINGS => id += operands.first().copied().unwrap_or_default(),
+                STRINGS => id = id.saturating_add(operands.first().copied().unwrap_or_default()),
                 VALUE => {
                     if let [_, value, ..] = operands
                         && self.own.constants.get(value).is_some_and(|own| *own != id)
@@ -367,7 +370,7 @@ impl Reader<'_> {
                     .for_each(|operand| self.own.may_use_metadata(*operand)),
             }
             if !WITHOUT_ID.contains(&code) {
-                id += 1;
+                id = id.saturating_add(1);
             }
         }
         Ok(())
@@ -378,7 +381,7 @@ impl Reader<'_> {
         let Some(parameters) = self.parameters(kind) else {
             return Ok(false);
         };
-        let mut next = self.values + parameters.len() as u64;
+        let mut next = self.values + parameters;
         let (mut values, mut uses) = (Vec::new(), Vec::new());
         loop {
             match self.cursor.next(&mut scope)? {
@@ -408,13 +411,13 @@ impl Reader<'_> {
         }
     }
 
-    /// The types of the parameters of a function type.
-    fn parameters(&self, kind: u64) -> Option<Vec<u64>> {
+    /// The number of parameters of a function type.
+    fn parameters(&self, kind: u64) -> Option<u64> {
         let found = |number: u64| self.types.get(usize::try_from(number).ok()?);
         match found(kind)? {
-            Type::Function(_, parameters) => Some(parameters.clone()),
+            Type::Function(_, parameters) => Some(parameters.len() as u64),
             Type::Pointer(to) => match found(*to)? {
-                Type::Function(_, parameters) => Some(parameters.clone()),
+                Type::Function(_, parameters) => Some(parameters.len() as u64),
                 _ => None,
             },
             _ => None,

@@ -3,6 +3,7 @@
 //!
 //! The modules of two checkouts of one source then have the same bytes, unless they contain paths.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use md5::{Digest, Md5};
@@ -70,12 +71,13 @@ pub fn rename(bitcode: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Ma
 /// The IDs of source files in the names of the global values of `bitcode`, name by name.
 pub fn names_with_ids(bitcode: &[u8], add: &mut dyn FnMut(&[u8])) -> Result<(), Malformed> {
     for found in modules(bitcode)? {
-        if file_ids(found.strtab.unwrap_or_default()).is_empty() {
+        let table = found.strtab.unwrap_or_default();
+        if file_ids(table).is_empty() {
             continue;
         }
-        for value in &Module::read(found)?.values {
-            add(&value.name);
-        }
+        let module = Module::read(found)?;
+        check_lengths(&module, table.len())?;
+        module.values.iter().for_each(|value| add(&value.name));
     }
     Ok(())
 }
@@ -83,6 +85,10 @@ pub fn names_with_ids(bitcode: &[u8], add: &mut dyn FnMut(&[u8])) -> Result<(), 
 fn is_block(item: &Item, id: u32) -> bool {
     matches!(item, Item::Block(block) if block.id == id)
 }
+
+/// The limit on bytes of names that are read, as a multiple of the string table. Each name is in the
+/// module, in the symbol table, and there once more as the name in the object.
+const MOST_READ: usize = 16;
 
 /// What is known of a module before it is changed.
 struct Facts {
@@ -95,7 +101,9 @@ struct Facts {
 impl Facts {
     fn of(found: Found<'_>, names: &StableNames) -> Result<Facts, Malformed> {
         let own_constants = own_constants(&found)?;
+        let table = found.strtab.unwrap_or_default().len();
         let module = Module::read(found)?;
+        check_lengths(&module, table)?;
         let new_name = |name: &[u8]| names.replaced(name).map(|new| new.bytes);
         let old = name_hash(&module, &|_| None);
         let new = name_hash(&module, &new_name);
@@ -104,6 +112,17 @@ impl Facts {
             hashes: (old != new).then_some((old, new)),
         })
     }
+}
+
+/// Fails if the names of `module` are much longer together than its string table of `size` bytes. In a
+/// damaged module they may overlap, and reading them could take any time.
+fn check_lengths(module: &Module<'_>, size: usize) -> Result<(), Malformed> {
+    const MOST: usize = 4;
+    let lengths = module.values.iter().map(|value| value.name.len());
+    if lengths.sum::<usize>() / MOST > size {
+        return Err(Malformed::new("names that overlap in the string table", 0));
+    }
+    Ok(())
 }
 
 /// The hash of the names that a module exports: of functions, then of variables. LLVM gives globals
@@ -159,6 +178,7 @@ fn rename_group(
     let mut facts = facts.into_iter();
     let strings = Strings {
         old: std::mem::replace(old, new.bytes.clone()),
+        left: Cell::new(MOST_READ * new.bytes.len()),
         new,
         names,
         at,
@@ -201,6 +221,8 @@ struct Strings<'n> {
     names: &'n StableNames,
     /// The position of the table, for errors.
     at: u64,
+    /// The bytes of names that may still be read. In a damaged module they may overlap.
+    left: Cell<usize>,
 }
 
 impl Strings<'_> {
@@ -210,6 +232,7 @@ impl Strings<'_> {
             let start = usize::try_from(offset).ok()?;
             let end = start.checked_add(usize::try_from(size).ok()?)?;
             let old = self.old.get(start..end)?;
+            self.left.set(self.left.get().checked_sub(old.len())?);
             if old.is_empty() {
                 return Some((self.new.position(start).unwrap_or(0), 0));
             }

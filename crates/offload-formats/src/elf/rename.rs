@@ -54,10 +54,18 @@ pub fn rename(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malfo
     if object.head.machine == elf::EM_AMDGPU {
         return Err(Malformed::new("notes of an AMD object name its kernels", 0));
     }
+    let extended = object
+        .symbols
+        .and_then(|symbols| extended_indices(object.headers(), symbols));
     let renaming = Renaming {
         object: &object,
         names,
         tables: &tables,
+        has_strings: tables.keys().any(|index| {
+            let section = object.sections.get(*index);
+            section.is_some_and(|section| section.header.kind == elf::SHT_PROGBITS)
+        }),
+        extended: extended.and_then(|index| Some(object.sections.get(index)?.body)),
     };
     let sections = (0..object.sections.len()).map(|index| renaming.section(index));
     let file = OutputFile {
@@ -175,6 +183,10 @@ struct Renaming<'a> {
     names: &'a StableNames,
     /// The new contents of sections of strings, by their index.
     tables: &'a BTreeMap<usize, Replaced>,
+    /// Whether one of these sections is of strings that relocations refer to.
+    has_strings: bool,
+    /// The section indices that do not fit into symbols.
+    extended: Option<&'a [u8]>,
 }
 
 impl Renaming<'_> {
@@ -193,7 +205,7 @@ impl Renaming<'_> {
         } else if header.kind == elf::SHT_RELA && Some(header.link as usize) == self.object.symbols
         {
             self.relocations(section)?
-        } else if header.is_relocations() && self.refers_to_strings(section) {
+        } else if header.is_relocations() && self.has_strings && !section.body.is_empty() {
             return Err(Malformed::new("relocations without addends", header.offset));
         } else if header.flags.contains(elf::SHF_STRINGS) {
             self.locations(section)
@@ -260,10 +272,7 @@ impl Renaming<'_> {
 
     /// The new strings of the section that defines the symbol with this number.
     fn strings_of(&self, number: usize, short: elf::SymbolSection) -> Option<&Replaced> {
-        let symbols = self.object.symbols?;
-        let extended = extended_indices(self.object.headers(), symbols);
-        let indices = extended.and_then(|index| Some(self.object.sections.get(index)?.body));
-        let home = section_of_symbol(self.object.class, number, short, indices)?;
+        let home = section_of_symbol(self.object.class, number, short, self.extended)?;
         self.tables.get(&(home as usize))
     }
 
@@ -275,20 +284,9 @@ impl Renaming<'_> {
         Symbol::of(self.object.class, table.body.get(start..)?)
     }
 
-    /// Whether there are strings that relocations in `section` could refer to.
-    fn refers_to_strings(&self, section: &Section<'_>) -> bool {
-        let strings = |index: &usize| {
-            self.object
-                .sections
-                .get(*index)
-                .is_some_and(|section| section.header.kind == elf::SHT_PROGBITS)
-        };
-        !section.body.is_empty() && self.tables.keys().any(strings)
-    }
-
     /// The relocations `section`. Those relative to a section of strings get new addends.
     fn relocations<'s>(&self, section: &Section<'s>) -> Result<Cow<'s, [u8]>, Malformed> {
-        if !self.refers_to_strings(section) {
+        if !self.has_strings {
             return Ok(Cow::Borrowed(section.body));
         }
         let at = section.header.offset;

@@ -1,10 +1,9 @@
-//! Cache key of an image: digests of its device code, its linker and the environment. A record of
-//! the parts lets the next cache miss report what has changed.
+//! Cache key of an image: digests of its device code, its linker and the environment. The history
+//! has the parts, so that the next cache miss can report what has changed.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
 
+use super::history::KeyParts;
 use super::linker_args::LinkerArgs;
 use super::linker_command::LinkerCommand;
 use super::{DeviceCache, LinkQuery, Tool};
@@ -54,37 +53,26 @@ impl DeviceCache<'_> {
         inputs: &[Digest],
     ) -> KeyParts {
         let named = query.job.inputs.iter().zip(inputs);
-        let mut key_parts: KeyParts = named
-            .map(|(input, digest)| {
-                (
-                    format!("the device code of {}", input.origin),
-                    digest.to_string(),
-                )
-            })
-            .collect();
         let programs = std::iter::once(&linker_command.program).chain(&linker_args.tools);
-        for (program, tool) in programs.zip(tools) {
-            key_parts.insert(
-                format!("the linker {}", program.display()),
-                tool.digest.to_string(),
-            );
+        KeyParts {
+            inputs: named
+                .map(|(input, digest)| (input.origin.to_string(), digest.to_string()))
+                .collect(),
+            kernels: query.job.registered.clone(),
+            linkers: programs
+                .zip(tools)
+                .map(|(program, tool)| (program.display().to_string(), tool.digest.to_string()))
+                .collect(),
+            arguments: linker_command.args.clone(),
+            variables: variables()
+                .into_iter()
+                .map(|(name, value)| {
+                    let text = |text: OsString| text.to_string_lossy().into_owned();
+                    (text(name), text(value))
+                })
+                .collect(),
+            signing_key: self.cache.trust().map(|trust| trust.to_string()),
         }
-        let mut command = KeyBuilder::default();
-        linker_command.args.iter().for_each(|arg| {
-            command.add(arg);
-        });
-        key_parts.insert(
-            "the linker command line".to_owned(),
-            command.digest().to_string(),
-        );
-        key_parts.insert("the environment".to_owned(), self.environment.to_string());
-        if let Some(trust) = self.cache.trust() {
-            key_parts.insert(
-                "the signing key (OFFLD_CACHE_KEY)".to_owned(),
-                trust.to_string(),
-            );
-        }
-        key_parts
     }
 }
 
@@ -112,6 +100,16 @@ pub(super) fn of_device_code(job: &DeviceJob<'_>) -> Vec<Digest> {
 
 /// Computes the digest of the environment variables that compilers and linkers read.
 pub(in crate::link::device) fn of_environment() -> Digest {
+    let mut key = KeyBuilder::default();
+    for (name, value) in variables() {
+        key.add(name.as_encoded_bytes())
+            .add(value.as_encoded_bytes());
+    }
+    key.digest()
+}
+
+/// The environment variables that compilers and linkers read, sorted.
+fn variables() -> Vec<(OsString, OsString)> {
     let mut read: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, _)| {
             let name = name.to_string_lossy();
@@ -122,85 +120,5 @@ pub(in crate::link::device) fn of_environment() -> Digest {
         })
         .collect();
     read.sort();
-    let mut key = KeyBuilder::default();
-    for (name, value) in read {
-        key.add(name.as_encoded_bytes())
-            .add(value.as_encoded_bytes());
-    }
-    key.digest()
-}
-
-/// Maximum number of changes to name. Further ones are only counted.
-const MAX_NAMED: usize = 3;
-
-/// The parts of a cache key: digests by their description in messages.
-pub(super) type KeyParts = BTreeMap<String, String>;
-
-/// The key of the record for the `target` image of the program `output`.
-pub(super) fn history_key(output: &Path, target: &str) -> Key {
-    let output = std::path::absolute(output).unwrap_or_else(|_| output.to_owned());
-    let mut key = KeyBuilder::default();
-    key.add("last 2")
-        .add(output.as_os_str().as_encoded_bytes())
-        .add(target);
-    key.key()
-}
-
-/// Describes the difference between the last link and `now`.
-pub(super) fn difference(last: Option<&KeyParts>, now: &KeyParts) -> String {
-    let Some(last) = last else {
-        return "no earlier link of this output is recorded on this machine".to_owned();
-    };
-    let gone = last
-        .keys()
-        .filter(|part| !now.contains_key(*part))
-        .map(|part| format!("{part} was removed"));
-    let changed = now
-        .iter()
-        .filter_map(|(part, digest)| match last.get(part) {
-            None => Some(format!("{part} was added")),
-            Some(old) if old != digest => Some(format!("{part} has changed")),
-            Some(_) => None,
-        });
-    let mut changes: Vec<String> = changed.chain(gone).collect();
-    let more = changes.len().saturating_sub(MAX_NAMED);
-    changes.truncate(MAX_NAMED);
-    match (changes.is_empty(), more) {
-        (true, _) => "the entry was evicted or removed".to_owned(),
-        (_, 0) => changes.join(", "),
-        _ => format!("{} and {more} more", changes.join(", ")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    #[test]
-    fn changes_are_named() {
-        let made = |parts: &[(&str, &str)]| -> KeyParts {
-            parts
-                .iter()
-                .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
-                .collect()
-        };
-        let last = made(&[("a.o", "1"), ("b.o", "2"), ("the linker", "3")]);
-        assert_eq!(
-            difference(None, &last),
-            "no earlier link of this output is recorded on this machine"
-        );
-        assert_eq!(
-            difference(Some(&last), &last),
-            "the entry was evicted or removed"
-        );
-        let now = made(&[("a.o", "1"), ("b.o", "x"), ("c.o", "y")]);
-        assert_eq!(
-            difference(Some(&last), &now),
-            "b.o has changed, c.o was added, the linker was removed"
-        );
-        let now = made(&[("a.o", "x"), ("b.o", "x"), ("the linker", "x"), ("n.o", "")]);
-        assert_eq!(
-            difference(Some(&last), &now),
-            "a.o has changed, b.o has changed, n.o was added and 1 more"
-        );
-    }
+    read
 }
