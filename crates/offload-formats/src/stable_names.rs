@@ -27,10 +27,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use md5::{Digest, Md5};
-use memchr::memmem;
-use serde::{Deserialize, Serialize};
+use memchr::memmem::{self, Finder};
 
 use crate::kernels::OPENMP_PREFIX;
 
@@ -40,12 +40,26 @@ const TARGET_REFERENCE: &[u8] = b"_decl_tgt_ref_ptr";
 const STABLE_DEVICE: u64 = 0;
 
 /// The numbers that identify a source file in a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
     /// The device number. Names of `declare target` variables do not have it.
     pub device: Option<u64>,
     /// The inode number.
     pub inode: u64,
+}
+
+impl FileId {
+    /// Reads an ID as in names. `None` for other text.
+    pub fn parse(text: &str) -> Option<FileId> {
+        let (device, inode) = match text.split_once('_') {
+            Some((device, inode)) => (Some(number(device.as_bytes())?), inode),
+            None => (None, text),
+        };
+        Some(FileId {
+            device,
+            inode: number(inode.as_bytes())?,
+        })
+    }
 }
 
 /// As in names: hexadecimal numbers, joined by `_`.
@@ -61,9 +75,17 @@ impl fmt::Display for FileId {
 /// The IDs in `text` that depend on the place of a source file, and their positions, in order. The
 /// text can be one name, or many of them with or without zeros between them.
 pub fn file_ids(text: &[u8]) -> Vec<(Range<usize>, FileId)> {
-    let mut found: Vec<(Range<usize>, FileId)> = memmem::find_iter(text, OPENMP_PREFIX.as_bytes())
+    // Finders take longer to make than to search a name.
+    static REGIONS: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(OPENMP_PREFIX));
+    static VARIABLES: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(TARGET_REFERENCE));
+    let mut found: Vec<(Range<usize>, FileId)> = REGIONS
+        .find_iter(text)
         .filter_map(|at| region_id(text, at + OPENMP_PREFIX.len()))
-        .chain(memmem::find_iter(text, TARGET_REFERENCE).filter_map(|at| variable_id(text, at)))
+        .chain(
+            VARIABLES
+                .find_iter(text)
+                .filter_map(|at| variable_id(text, at)),
+        )
         .collect();
     found.sort_by_key(|(range, _)| range.start);
     found
@@ -236,6 +258,11 @@ impl StableNames {
     /// Whether no ID is replaced.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
+    }
+
+    /// The IDs, each with its stable one.
+    pub fn iter(&self) -> impl Iterator<Item = (FileId, &str)> {
+        self.ids.iter().map(|(id, new)| (*id, new.as_str()))
     }
 
     /// The stable ID of `id`, if it has one.
@@ -461,6 +488,22 @@ mod tests {
         let fixed = BTreeSet::from([id(0xfe00, 2)]);
         assert!(StableNames::choose(&uses, &fixed).is_empty());
         assert!(!StableNames::choose(&uses, &BTreeSet::new()).is_empty());
+    }
+
+    #[test]
+    fn ids_are_read_from_their_text() {
+        for id in [
+            id(0xfe00, 0x9948e5),
+            FileId {
+                device: None,
+                inode: 1,
+            },
+        ] {
+            assert_eq!(FileId::parse(&id.to_string()), Some(id));
+        }
+        for text in ["", "x", "1_", "1_2_3", "01_2"] {
+            assert_eq!(FileId::parse(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -47,7 +47,7 @@ use offld_system::threads::lock;
 use offld_system::trace::Usage;
 
 pub(super) use file_snapshot::digest as digest_of_file;
-use history::{History, KeyParts, Miss, PastLink, Place};
+use history::{History, Miss, PastLink, Place};
 pub(super) use keys::of_environment;
 use linker_args::{Linker, LinkerArgs};
 use linker_command::LinkerCommand;
@@ -100,7 +100,6 @@ pub(super) struct ResolvedLink {
     tools: Vec<Tool>,
     key: Key,
     inputs: Vec<Digest>,
-    key_parts: KeyParts,
     /// The reason of the miss.
     pub(super) miss: Miss,
 }
@@ -245,14 +244,12 @@ impl<'a> DeviceCache<'a> {
             .collect::<std::result::Result<Vec<Tool>, String>>()?;
         let inputs = keys::of_device_code(query.job);
         let key = self.key(&linker_command, &tools, &inputs);
-        let key_parts = self.key_parts(query, &linker_command, &linker_args, &tools, &inputs);
         Ok(ResolvedLink {
             linker_command,
             linker_args,
             tools,
             key,
             inputs,
-            key_parts,
             miss: Miss::default(),
         })
     }
@@ -280,8 +277,10 @@ impl<'a> DeviceCache<'a> {
             Err(Some(why)) => return missing(why.into()),
             Err(None) => {
                 let history = History::read(self.cache, &place);
-                let changes = history.and_then(|history| history.changes(&resolved.key_parts));
-                return missing(Miss::since(changes));
+                let parts = self.key_parts(query, resolved);
+                return missing(Miss::since(
+                    history.and_then(|history| history.changes(&parts)),
+                ));
             }
         };
         let entry = &manifest.entries[index];
@@ -310,9 +309,13 @@ impl<'a> DeviceCache<'a> {
             shared,
             saved: entry.cost,
         };
-        let past = PastLink::new(Outcome::Hit, now_us(), resolved.key_parts.clone());
-        let cache = Arc::clone(self.cache);
-        self.cache.later(move || history::add(&cache, &place, past));
+        if !history::ended_with_hit(self.cache, &place, resolved.key) {
+            let parts = self.key_parts(query, resolved);
+            let past = PastLink::new(Outcome::Hit, now_us(), parts);
+            let (cache, key) = (Arc::clone(self.cache), resolved.key);
+            self.cache
+                .later(move || history::add(&cache, &place, past, key));
+        }
         if renewed && let Ok(text) = serde_json::to_vec(&manifest) {
             // The update only avoids reading the files again next time, so errors are ignored. File
             // stats mean nothing on other machines, so it stays local.
@@ -396,6 +399,9 @@ impl<'a> DeviceCache<'a> {
         }: LinkFiles<'_>,
         attempt: &mut Attempt<'_>,
     ) -> Result<(Usage, Keep)> {
+        let parts = self.key_parts(query, &resolved);
+        let past = PastLink::new(Outcome::Miss, now_us(), parts).because(&resolved.miss);
+        let key = resolved.key;
         let mut args = self.args_for(&resolved, query, inputs, &dependencies);
         // NVIDIA's tools create temporary files in offld's directory, and their messages may name
         // them.
@@ -461,8 +467,6 @@ impl<'a> DeviceCache<'a> {
             begun: self.begun,
         };
         let place = Place::of(query.program, &query.job.target.to_string());
-        let past =
-            PastLink::new(Outcome::Miss, now_us(), resolved.key_parts).because(&resolved.miss);
         let entry = match not_kept {
             Some(why) => Err(why),
             None if said.printed => {
@@ -479,7 +483,7 @@ impl<'a> DeviceCache<'a> {
         let cache = Arc::clone(self.cache);
         let keep = move |cost| {
             let entry = entry?;
-            history::add(&cache, &place, past);
+            history::add(&cache, &place, past, key);
             entry.store(&cache, cost)
         };
         Ok((usage, Box::new(keep)))

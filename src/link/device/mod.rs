@@ -476,7 +476,7 @@ impl Inputs {
 
     fn write_each(&self, job: &DeviceJob<'_>) -> Result<()> {
         for (input, path) in job.inputs.iter().zip(&self.each) {
-            std::fs::write(path, &*input.bytes).with_context(|| cannot_write(path))?;
+            std::fs::write(path, input.bytes.to_link()).with_context(|| cannot_write(path))?;
         }
         Ok(())
     }
@@ -526,7 +526,7 @@ impl Inputs {
             .map(short);
         let members = names
             .zip(&job.inputs)
-            .map(|(name, input)| (name, &*input.bytes));
+            .map(|(name, input)| (name, input.bytes.to_link()));
         let written = File::create(&self.archive).and_then(|file| {
             let mut out = BufWriter::with_capacity(256 << 10, file);
             archive::write_plain(members, &mut out)?;

@@ -233,7 +233,7 @@ pub(super) fn words<'w>(
         && job
             .inputs
             .iter()
-            .any(|input| defines_hidden(&input.bytes, &is_wanted))
+            .any(|input| defines_hidden(input.bytes.to_link(), &is_wanted))
     {
         // No option protects a single symbol. Unused functions stay in the image, which costs only
         // size.

@@ -330,6 +330,10 @@ impl Link<'_> {
     pub(super) fn publish(&self, program: &Unfilled, names: &StableNames) -> Result<()> {
         self.put_names(&program.program, names)?;
         let output = program.place.of_program(&program.program);
+        if std::fs::rename(&program.program, output).is_ok() {
+            return Ok(());
+        }
+        // A symlink may lead to another file system.
         let linked = FileSlice::try_open(&program.program)
             .with_context(|| format!("cannot read `{}`", program.program.display()))?;
         replace_with_attributes(&program.program, &Rope::from(linked), output, self.session)

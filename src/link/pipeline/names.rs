@@ -6,19 +6,18 @@
 //! Names are replaced only where every use of them is known. If that is impossible, the link keeps
 //! the names of clang, and is correct all the same.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use anyhow::Result;
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 
 use super::kernels::Tables;
 use super::{HostLink, Link, Scanned};
 use crate::args::Dialect;
 use crate::args::settings::KernelNames;
 use crate::link::host::Place;
-use crate::link::inputs::InputObject;
+use crate::link::inputs::{InputObject, map_all, worth_threads};
 use crate::link::scan::{Code, DeviceImage};
 use crate::link::select::DeviceJob;
 use offld_system::store::{Cache, Digest, Key, KeyBuilder, Scope};
@@ -76,12 +75,42 @@ pub(super) fn renamed(name: String, names: &StableNames) -> String {
 
 /// The result of renaming the device code of a link, as a record of the cache. The digests of the
 /// code and the names are its key.
-#[derive(Serialize, Deserialize)]
+#[derive(Default)]
 struct Outcome {
     /// The digest of each image with stable names; none for an image without IDs.
-    renamed: Vec<Option<String>>,
+    renamed: Vec<Option<Digest>>,
     /// The IDs that keep their text, because some image with them cannot be renamed.
     fixed: Vec<FileId>,
+}
+
+impl Outcome {
+    /// The record: a digest for each image, zeros for none, and the fixed IDs as text.
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for digest in &self.renamed {
+            bytes.extend(digest.as_ref().map_or([0; 32], |digest| *digest.bytes()));
+        }
+        let fixed: Vec<String> = self.fixed.iter().map(FileId::to_string).collect();
+        bytes.extend(fixed.join(" ").into_bytes());
+        bytes
+    }
+
+    /// Reads the record for `count` images.
+    fn read(bytes: &[u8], count: usize) -> Option<Outcome> {
+        let (digests, fixed) = bytes.split_at_checked(count.checked_mul(32)?)?;
+        let (digests, _) = digests.as_chunks::<32>();
+        let fixed = std::str::from_utf8(fixed).ok()?;
+        Some(Outcome {
+            renamed: digests
+                .iter()
+                .map(|digest| (*digest != [0; 32]).then(|| Digest::from_bytes(*digest)))
+                .collect(),
+            fixed: fixed
+                .split_ascii_whitespace()
+                .map(FileId::parse)
+                .collect::<Option<_>>()?,
+        })
+    }
 }
 
 impl Link<'_> {
@@ -175,31 +204,43 @@ fn names_of_bitcode(object: &InputObject, add: &mut dyn FnMut(&[u8])) {
 /// objects that register images already, and in entries of LLVM 18 and earlier.
 /// `linked`: the objects whose device code is linked.
 fn fixed_ids(scanned: &Scanned<'_>, tables: &Tables, linked: &BTreeSet<usize>) -> BTreeSet<FileId> {
+    let size = |object: &InputObject| object.data().len();
+    let each = map_all(&scanned.inputs.objects, size, |index, object| {
+        fixed_ids_of(object, linked.contains(&index), &|| {
+            tables.names_of(index, OffloadKind::OpenMp)
+        })
+    });
+    each.into_iter().flatten().collect()
+}
+
+/// The IDs in `object` that must keep their text. `names`: the names that its host code registers.
+fn fixed_ids_of<'n, N: Iterator<Item = &'n str>>(
+    object: &InputObject,
+    is_linked: bool,
+    names: &dyn Fn() -> N,
+) -> Vec<FileId> {
     let ids = |name: &[u8]| file_ids(name).into_iter().map(|(_, id)| id);
-    let mut fixed = BTreeSet::new();
-    for (index, object) in scanned.inputs.objects.iter().enumerate() {
-        let own = || tables.names_of(index, OffloadKind::OpenMp);
-        match (object.kind, linked.contains(&index)) {
-            (Magic::Elf, true) => {
-                let known = elf_names::entry_names(object.data()).unwrap_or_default();
-                let known: BTreeSet<&[u8]> = known.into_iter().collect();
-                let others = own().filter(|name| !known.contains(name.as_bytes()));
-                fixed.extend(others.flat_map(|name| ids(name.as_bytes())));
-            }
-            (Magic::Elf, false) => {
-                let known = elf_names::entry_names(object.data()).unwrap_or_default();
-                fixed.extend(known.into_iter().flat_map(ids));
-            }
-            (Magic::Bitcode, is_linked) => {
-                let llvm = bitcode::producer_major(object.data());
-                if llvm.is_none_or(|llvm| llvm < FIRST_LLVM) || !is_linked {
-                    names_of_bitcode(object, &mut |name| fixed.extend(ids(name)));
-                }
-            }
-            _ => fixed.extend(own().flat_map(|name| ids(name.as_bytes()))),
+    match (object.kind, is_linked) {
+        (Magic::Elf, true) => {
+            let known = elf_names::entry_names(object.data()).unwrap_or_default();
+            let known: HashSet<&[u8]> = known.into_iter().collect();
+            let others = names().filter(|name| !known.contains(name.as_bytes()));
+            others.flat_map(|name| ids(name.as_bytes())).collect()
         }
+        (Magic::Elf, false) => {
+            let known = elf_names::entry_names(object.data()).unwrap_or_default();
+            known.into_iter().flat_map(ids).collect()
+        }
+        (Magic::Bitcode, is_linked) => {
+            let llvm = bitcode::producer_major(object.data());
+            let mut fixed = Vec::new();
+            if llvm.is_none_or(|llvm| llvm < FIRST_LLVM) || !is_linked {
+                names_of_bitcode(object, &mut |name| fixed.extend(ids(name)));
+            }
+            fixed
+        }
+        _ => names().flat_map(|name| ids(name.as_bytes())).collect(),
     }
-    fixed
 }
 
 /// The renaming of the device code of a link.
@@ -221,18 +262,20 @@ impl<'a> Renaming<'_, 'a> {
             return known;
         }
         let (code, outcome) = self.renamed(names, fixed);
-        if let Some((cache, key)) = self.cache.zip(key)
-            && let Ok(record) = serde_json::to_vec(&outcome)
-        {
+        if let Some((cache, key)) = self.cache.zip(key) {
             // Without the record, the next link renames again.
-            let _ = cache.put_record(key, &record, Scope::Local);
+            let _ = cache.put_record(key, &outcome.to_bytes(), Scope::Local);
         }
         code
     }
 
     fn digests(&self) -> Vec<Digest> {
         let contents: Vec<&[u8]> = self.images.iter().map(|image| &*image.bytes).collect();
-        Digest::of_all(&contents)
+        if worth_threads(contents.iter().map(|bytes| bytes.len())) {
+            threads::in_parallel(|| Digest::of_all(&contents))
+        } else {
+            contents.into_iter().map(Digest::of).collect()
+        }
     }
 
     /// The code by the record of an earlier link. Its images are renamed only if a device link
@@ -244,10 +287,8 @@ impl<'a> Renaming<'_, 'a> {
         names: &StableNames,
         fixed: &BTreeSet<FileId>,
     ) -> Option<StableCode<'a>> {
-        let outcome: Outcome = serde_json::from_slice(&cache.record(key, Scope::Local)?).ok()?;
-        if outcome.renamed.len() != self.images.len() {
-            return None;
-        }
+        let record = cache.record(key, Scope::Local)?;
+        let outcome = Outcome::read(&record, self.images.len())?;
         let names = if outcome.fixed.is_empty() {
             names.clone()
         } else {
@@ -258,8 +299,7 @@ impl<'a> Renaming<'_, 'a> {
         let mut images = HashMap::new();
         for (image, digest) in self.images.iter().zip(outcome.renamed) {
             if let Some(digest) = digest {
-                let digest = Digest::parse(&digest)?;
-                let code = Code::renamed_later(&image.bytes, &names, digest, rename_code);
+                let code = Code::renamed(&image.bytes, &names, rename_code, digest, None);
                 images.insert(std::ptr::from_ref(*image), image.with_code(code));
             }
         }
@@ -290,18 +330,17 @@ impl<'a> Renaming<'_, 'a> {
             renamed: Vec::new(),
             fixed: fixed.difference(&before).copied().collect(),
         };
+        let names = Arc::new(names);
         let mut images = HashMap::new();
         for (image, new) in self.images.iter().zip(new) {
             let new = new.ok().flatten();
-            outcome
-                .renamed
-                .push(new.as_ref().map(|new| Digest::of(new).to_string()));
-            if let Some(new) = new {
-                let code = Code::from(std::borrow::Cow::Owned(new));
+            let digest = new.as_ref().map(|new| Digest::of(new));
+            outcome.renamed.push(digest.clone());
+            if let Some((new, digest)) = new.zip(digest) {
+                let code = Code::renamed(&image.bytes, &names, rename_code, digest, Some(new));
                 images.insert(std::ptr::from_ref(*image), image.with_code(code));
             }
         }
-        let names = Arc::new(names);
         (StableCode { names, images }, outcome)
     }
 }
@@ -309,7 +348,12 @@ impl<'a> Renaming<'_, 'a> {
 /// The key of the [`Outcome`] for device code with these digests.
 fn key(digests: &[Digest], names: &StableNames) -> Key {
     let mut key = KeyBuilder::default();
-    key.add("stable names 1").add(format!("{names:?}"));
+    key.add("stable names 1");
+    for (id, new) in names.iter() {
+        key.add(id.device.unwrap_or_default().to_le_bytes())
+            .add(id.inode.to_le_bytes())
+            .add(new);
+    }
     digests.iter().for_each(|digest| {
         key.add(digest.bytes());
     });

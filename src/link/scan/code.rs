@@ -1,6 +1,6 @@
 //! The bytes of a device image. Compressed images are decompressed on first use, because most links
-//! need few members of a large library. Names are replaced on first use, too, because no link needs
-//! the bytes of an image that is in the cache.
+//! need few members of a large library. Stable names are put in on first use, too, because the bytes
+//! are not needed for an image that is in the cache.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -25,30 +25,32 @@ pub(crate) enum Code<'a> {
         /// The decompressed bytes, or the reason why there are none.
         plain: OnceLock<Result<Vec<u8>, Malformed>>,
     },
-    /// They are made from other code.
-    Later(Box<LaterCode<'a>>),
+    /// They get stable names before the link.
+    Renamed(Box<RenamedCode<'a>>),
 }
 
-/// Code with stable names, which is known to exist.
+/// Code that gets stable names before the link.
 #[derive(Debug)]
-pub(crate) struct LaterCode<'a> {
-    original: &'a [u8],
+pub(crate) struct RenamedCode<'a> {
+    original: &'a Code<'a>,
     names: Arc<StableNames>,
-    make: Rename,
-    /// The digest of the code.
+    rename: Rename,
+    /// The digest of the renamed bytes.
     digest: Digest,
-    made: OnceLock<Option<Vec<u8>>>,
+    /// The renamed bytes, once they are needed.
+    renamed: OnceLock<Vec<u8>>,
 }
 
 /// Returns code with stable names; none if it has no ID to replace.
 pub(crate) type Rename = fn(&[u8], &StableNames) -> Result<Option<Vec<u8>>, Malformed>;
 
-impl LaterCode<'_> {
-    /// The code. It is empty if the original has changed since its digest was computed, as the link
-    /// then fails anyway.
+impl RenamedCode<'_> {
+    /// The renamed bytes. They are empty if the original has changed since its digest was computed,
+    /// for example in the mapped file of the user.
     fn bytes(&self) -> &[u8] {
-        let make = || (self.make)(self.original, &self.names).ok().flatten();
-        self.made.get_or_init(make).as_deref().unwrap_or_default()
+        let rename = || (self.rename)(self.original, &self.names);
+        self.renamed
+            .get_or_init(|| rename().ok().flatten().unwrap_or_default())
     }
 }
 
@@ -65,27 +67,37 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// The code `original` with stable `names`, which `make` puts in on first use. `digest`: the
-    /// digest of the result.
-    pub(crate) fn renamed_later(
+    /// The code `original`, which `rename` gives stable `names` before the link. `digest`: the digest
+    /// of the result. `renamed`: the result, if it is known.
+    pub(crate) fn renamed(
         original: &'a Code<'a>,
         names: &Arc<StableNames>,
+        rename: Rename,
         digest: Digest,
-        make: Rename,
+        renamed: Option<Vec<u8>>,
     ) -> Self {
-        Code::Later(Box::new(LaterCode {
+        Code::Renamed(Box::new(RenamedCode {
             original,
             names: Arc::clone(names),
-            make,
+            rename,
             digest,
-            made: OnceLock::new(),
+            renamed: renamed.map_or_else(OnceLock::new, OnceLock::from),
         }))
     }
 
-    /// The digest of the bytes, if it is known without them.
+    /// The bytes for the device linker, which have stable names. Everything else reads the bytes of
+    /// the input, so that no image of the cache is renamed.
+    pub(crate) fn to_link(&self) -> &[u8] {
+        match self {
+            Code::Renamed(code) => code.bytes(),
+            code => code,
+        }
+    }
+
+    /// The digest of the bytes for the device linker, if it is known without them.
     pub(crate) fn known_digest(&self) -> Option<&Digest> {
         match self {
-            Code::Later(code) if code.made.get().is_none() => Some(&code.digest),
+            Code::Renamed(code) if code.renamed.get().is_none() => Some(&code.digest),
             _ => None,
         }
     }
@@ -93,7 +105,7 @@ impl<'a> Code<'a> {
     /// The size of the decompressed bytes by the entry's header; 0 for bytes that are not compressed.
     pub(super) fn packed_size(&self) -> u64 {
         match self {
-            Code::Plain(_) | Code::Later(_) => 0,
+            Code::Plain(_) | Code::Renamed(_) => 0,
             Code::Packed { entry, .. } => entry.plain_size,
         }
     }
@@ -104,7 +116,7 @@ impl<'a> Code<'a> {
     /// They cannot be decompressed. Without this call, they are then empty.
     pub(crate) fn load(&self) -> Result<(), Malformed> {
         match self {
-            Code::Plain(_) | Code::Later(_) => Ok(()),
+            Code::Plain(_) | Code::Renamed(_) => Ok(()),
             Code::Packed { entry, at, plain } => {
                 let unpacked = || {
                     let mut bytes = entry.plain()?.into_owned();
@@ -140,7 +152,7 @@ impl Deref for Code<'_> {
     fn deref(&self) -> &[u8] {
         match self {
             Code::Plain(bytes) => bytes,
-            Code::Later(code) => code.bytes(),
+            Code::Renamed(code) => code.original,
             Code::Packed { plain, .. } => match (self.load(), plain.get()) {
                 (Ok(()), Some(Ok(bytes))) => bytes,
                 _ => &[],

@@ -26,6 +26,11 @@ impl Digest {
         Digest(blake3::hash(bytes).into())
     }
 
+    /// The digest with these bytes, as returned by [`Digest::bytes`].
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Digest(bytes)
+    }
+
     /// Returns the digest of each of `contents`, computed by all threads. Call it within
     /// [`crate::threads::in_parallel`].
     pub fn of_all(contents: &[&[u8]]) -> Vec<Digest> {

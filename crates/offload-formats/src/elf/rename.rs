@@ -11,7 +11,7 @@ use object::elf::{self, Rela64};
 use object::{Endianness, I64, pod};
 
 use super::edit::{Contents, OutputFile, OutputSection, Policy};
-use super::file::{Object, PatchedBytes, Section};
+use super::file::{Object, PatchedBytes, Section, SectionTable};
 use super::raw::{FileHeader, Record, Symbol, extended_indices, section_of_symbol};
 use super::resize::Patch;
 use crate::compose;
@@ -82,6 +82,7 @@ pub fn rename(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malfo
 
 /// The section of the names in offload entries (LLVM 19 and later). It has no other strings.
 pub const ENTRY_NAMES: &[u8] = b".llvm.rodata.offloading";
+const ENTRY_NAME: &[u8] = b".llvm.rodata.offloading\0";
 
 /// The changes that put the stable `names` into the linked file `data`: into its offload entries,
 /// and, in a program or shared library, into its symbol table. Each new name is at most as long as
@@ -120,15 +121,15 @@ pub fn in_place(data: &[u8], names: &StableNames) -> Result<Vec<Patch>, Malforme
     Ok(patches)
 }
 
-/// Adds a patch for each string of `section` with an ID to replace, if `may_change` is true for its
-/// range.
+/// Adds a patch for the strings of `section` with IDs to replace, if there are any. `may_change` is
+/// true for the ranges of strings that may change.
 fn rename_strings(
     section: &Section<'_>,
     names: &StableNames,
     may_change: &dyn Fn(u64, u64) -> bool,
     patches: &mut Vec<Patch>,
 ) {
-    let mut end = 0;
+    let (mut body, mut is_changed, mut end) = (Vec::new(), false, 0);
     for (found, _) in file_ids(section.body) {
         // A name may have two IDs.
         if found.start < end {
@@ -138,7 +139,7 @@ fn rename_strings(
         let start = memchr::memrchr(0, before).map_or(0, |zero| zero + 1);
         let rest = section.body.get(start..).unwrap_or_default();
         let Some(len) = memchr::memchr(0, rest) else {
-            return;
+            break;
         };
         end = start + len;
         let old = section.body.get(start..end).unwrap_or_default();
@@ -146,24 +147,43 @@ fn rename_strings(
             && new.bytes.len() <= len
             && may_change(start as u64, end as u64)
         {
+            if !is_changed {
+                body = section.body.to_vec();
+                is_changed = true;
+            }
             new.bytes.resize(len, 0);
-            patches.push(Patch {
-                offset: section.header.offset + start as u64,
-                bytes: new.bytes,
-            });
+            if let Some(place) = body.get_mut(start..end) {
+                place.copy_from_slice(&new.bytes);
+            }
         }
+    }
+    if is_changed {
+        patches.push(Patch {
+            offset: section.header.offset,
+            bytes: body,
+        });
     }
 }
 
 /// The names in the offload entries of the ELF file `data` that are in the section
 /// [`ENTRY_NAMES`]. Empty if it has no such section.
 pub fn entry_names(data: &[u8]) -> Result<Vec<&[u8]>, Malformed> {
-    let object = Object::parse_any(data)?;
-    let sections = object.sections.iter();
-    let names = sections.filter(|section| section.name == ENTRY_NAMES);
-    Ok(names
-        .flat_map(|section| section.body.split(|byte| *byte == 0))
-        .collect())
+    let (class, head) = FileHeader::read(data)?;
+    let table = SectionTable::read(data, class, &head)?;
+    let names = table.names_header()?.bytes(data, head.shoff)?;
+    let mut all = Vec::new();
+    for header in &table.headers {
+        // Most sections have another type or flags.
+        if header.kind == elf::SHT_PROGBITS
+            && header.flags.contains(elf::SHF_ALLOC)
+            && names
+                .get(header.name as usize..)
+                .is_some_and(|name| name.starts_with(ENTRY_NAME))
+        {
+            all.extend(header.bytes(data, head.shoff)?.split(|byte| *byte == 0));
+        }
+    }
+    Ok(all)
 }
 
 /// The names of the symbols of the relocatable object `data`.

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +65,11 @@ impl Place {
     fn key(&self) -> Key {
         key("history 3", &self.output, &self.target)
     }
+
+    /// The key of the record with the outcome and the key of the last link.
+    fn last_key(&self) -> Key {
+        key("history last 1", &self.output, &self.target)
+    }
 }
 
 fn absolute(output: &Path) -> Vec<u8> {
@@ -113,19 +117,21 @@ impl History {
     }
 }
 
-/// Adds a link to the history at `place`. Errors are ignored: the history only explains misses.
-pub(super) fn add(cache: &Arc<Cache>, place: &Place, link: PastLink) {
+/// Whether the last link at `place` was a hit with the key `image`. Such links are frequent, so a
+/// small record answers this.
+pub(super) fn ended_with_hit(cache: &Cache, place: &Place, image: Key) -> bool {
+    let last = cache.record(place.last_key(), Scope::Local);
+    last.is_some_and(|last| {
+        last.strip_prefix(Outcome::Hit.name().as_bytes()) == Some(&image.bytes()[..])
+    })
+}
+
+/// Adds a link with the key `image` to the history at `place`. Errors are ignored: the history only explains misses.
+pub(super) fn add(cache: &Cache, place: &Place, link: PastLink, image: Key) {
+    let last = [link.outcome.name().as_bytes(), image.bytes()].concat();
+    let _ = cache.put_record(place.last_key(), &last, Scope::Local);
     let mut history = History::read(cache, place).unwrap_or_default();
-    let same = |known: &PastLink| known.parts == link.parts;
-    if history
-        .links
-        .first()
-        .is_some_and(|last| same(last) && last.outcome == link.outcome)
-        && link.outcome == Outcome::Hit
-    {
-        return;
-    }
-    history.links.retain(|known| !same(known));
+    history.links.retain(|known| known.parts != link.parts);
     history.links.insert(0, link);
     history.links.truncate(REMEMBERED);
     if let Ok(record) = serde_json::to_vec(&history) {

@@ -4,9 +4,8 @@
 use std::ffi::OsString;
 
 use super::history::KeyParts;
-use super::linker_args::LinkerArgs;
 use super::linker_command::LinkerCommand;
-use super::{DeviceCache, LinkQuery, Tool};
+use super::{DeviceCache, LinkQuery, ResolvedLink, Tool};
 use crate::link::inputs::worth_threads;
 use crate::link::select::DeviceJob;
 use offld_system::environment;
@@ -44,14 +43,14 @@ impl DeviceCache<'_> {
         key.key()
     }
 
-    pub(super) fn key_parts(
-        &self,
-        query: &LinkQuery<'_>,
-        linker_command: &LinkerCommand,
-        linker_args: &LinkerArgs,
-        tools: &[Tool],
-        inputs: &[Digest],
-    ) -> KeyParts {
+    pub(super) fn key_parts(&self, query: &LinkQuery<'_>, resolved: &ResolvedLink) -> KeyParts {
+        let ResolvedLink {
+            linker_command,
+            linker_args,
+            tools,
+            inputs,
+            ..
+        } = resolved;
         let named = query.job.inputs.iter().zip(inputs);
         let programs = std::iter::once(&linker_command.program).chain(&linker_args.tools);
         KeyParts {
@@ -85,7 +84,7 @@ pub(super) fn of_device_code(job: &DeviceJob<'_>) -> Vec<Digest> {
         .iter()
         .zip(&known)
         .filter(|(_, known)| known.is_none());
-    let contents: Vec<&[u8]> = unknown.map(|(input, _)| &*input.bytes).collect();
+    let contents: Vec<&[u8]> = unknown.map(|(input, _)| input.bytes.to_link()).collect();
     let read = if worth_threads(contents.iter().map(|bytes| bytes.len())) {
         threads::in_parallel(|| Digest::of_all(&contents))
     } else {
