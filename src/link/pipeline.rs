@@ -435,6 +435,9 @@ impl<'a> Link<'a> {
             (None, device_links()?)
         };
         tables.warn_of_missing(&jobs, &linked, inputs, settings, session);
+        // Thousands of images take longer to free than the rest of the link to end.
+        drop(jobs);
+        std::mem::forget(stable);
         Ok(Images {
             payloads,
             host,

@@ -269,6 +269,15 @@ impl<'a> Renaming<'_, 'a> {
         code
     }
 
+    /// Whether threads rename faster. Bitcode takes long, because its records are written again.
+    fn is_worth_threads(&self) -> bool {
+        const FEW: usize = 256 << 10;
+        let is_bitcode = |image: &&&DeviceImage<'_>| magic(&image.bytes) == Magic::Bitcode;
+        let bitcode = self.images.iter().filter(is_bitcode);
+        let bytes: usize = bitcode.map(|image| image.bytes.len()).sum();
+        bytes > FEW || worth_threads(self.images.iter().map(|image| image.bytes.len()))
+    }
+
     fn digests(&self) -> Vec<Digest> {
         let contents: Vec<&[u8]> = self.images.iter().map(|image| &*image.bytes).collect();
         if worth_threads(contents.iter().map(|bytes| bytes.len())) {
@@ -314,8 +323,11 @@ impl<'a> Renaming<'_, 'a> {
         let before = fixed.clone();
         let new = loop {
             let rename = |image: &&'a DeviceImage<'a>| rename_code(&image.bytes, &names);
-            let new: Vec<Result<Option<Vec<u8>>, Malformed>> =
-                threads::in_parallel(|| self.images.par_iter().map(rename).collect());
+            let new: Vec<Result<Option<Vec<u8>>, Malformed>> = if self.is_worth_threads() {
+                threads::in_parallel(|| self.images.par_iter().map(rename).collect())
+            } else {
+                self.images.iter().map(rename).collect()
+            };
             let failed = self.images.iter().zip(&new).filter(|(_, new)| new.is_err());
             let ids: BTreeSet<FileId> = failed
                 .flat_map(|(image, _)| ids_of_code(&image.bytes, self.uses))

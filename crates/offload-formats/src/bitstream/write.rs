@@ -265,9 +265,14 @@ impl BitWriter {
         if width < 64 && value >> width != 0 {
             return Err(self.fault("a value too large for its abbreviation"));
         }
-        for bit in 0..width {
-            self.open |= ((value >> bit & 1) as u8) << self.open_bits;
-            self.open_bits += 1;
+        let (mut value, mut left) = (value, width);
+        while left > 0 {
+            let take = left.min(8 - self.open_bits);
+            // The bits above the last whole byte fall off.
+            self.open |= (value as u8) << self.open_bits;
+            self.open_bits += take;
+            value >>= take;
+            left -= take;
             if self.open_bits == 8 {
                 self.bytes.push(std::mem::take(&mut self.open));
                 self.open_bits = 0;
