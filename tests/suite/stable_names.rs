@@ -34,6 +34,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             with_llvm("stable_names::the_meaning_of_bitcode_stays", meaning),
             with_llvm("stable_names::objects_that_are_registered", registered),
             with_llvm("stable_names::edits_of_host_code", edits),
+            with_llvm("stable_names::a_variable_whose_name_ends_a_kernels", joined),
         ])
         .collect()
 }
@@ -427,6 +428,30 @@ fn registered() -> Outcome {
         ))?;
         let program = work.path().join("tree/program");
         expect_equal(stable, OUTPUT, &run_offloaded(&mut work.command(program))?)?;
+    }
+    passed()
+}
+
+/// GNU ld stores a name once if another one ends with it, so the kernel keeps its name.
+fn joined() -> Outcome {
+    let work = Work::new();
+    work.file(
+        "tree/main.cpp",
+        "#include <cstdio>\n#pragma omp begin declare target\nextern \"C\" { int l8 = 40; }\n#pragma omp end declare target\n\
+         int main() {\n  int x = 2;\n\n#pragma omp target map(tofrom: x)\n  x += l8;\n  l8 = 1;\n\
+         #pragma omp target update to(l8)\n#pragma omp target map(tofrom: x)\n  x += l8;\n  std::printf(\"%d\\n\", x);\n}\n",
+    );
+    compile(&work, "tree", &["main"], &["-O1", OFFLOAD[1]])?;
+    for linker in ["-fuse-ld=bfd", "-fuse-ld=lld"] {
+        run(&mut link(&work, "tree", &["main.o"], &[OFFLOAD[1], linker]))?;
+        let program = work.path().join("tree/program");
+        expect_equal(
+            "output",
+            "43\n",
+            &run_offloaded(&mut work.command(&program))?,
+        )?;
+        let names = work.run(llvm("llvm-strings"), ["-a", "tree/program"])?;
+        expect_not_in(&names, "__omp_offloading_0_")?;
     }
     passed()
 }

@@ -201,45 +201,89 @@ fn names_of_bitcode(object: &InputObject, add: &mut dyn FnMut(&[u8])) {
 }
 
 /// The IDs that must keep their text, because they are also in places that are not renamed: in
-/// objects that register images already, and in entries of LLVM 18 and earlier.
-/// `linked`: the objects whose device code is linked.
+/// objects that register images already, and in entries of LLVM 18 and earlier. Also those in a name
+/// that ends with another name, because linkers may store both as one string. `linked`: the objects
+/// whose device code is linked.
 fn fixed_ids(scanned: &Scanned<'_>, tables: &Tables, linked: &BTreeSet<usize>) -> BTreeSet<FileId> {
     let size = |object: &InputObject| object.data().len();
     let each = map_all(&scanned.inputs.objects, size, |index, object| {
-        fixed_ids_of(object, linked.contains(&index), &|| {
+        EntryNames::of(object, linked.contains(&index), &|| {
             tables.names_of(index, OffloadKind::OpenMp)
         })
     });
-    each.into_iter().flatten().collect()
+    let plain: HashSet<&[u8]> = each
+        .iter()
+        .flat_map(|names| names.plain.iter().map(Vec::as_slice))
+        .collect();
+    let mut fixed: BTreeSet<FileId> = each.iter().flat_map(|names| names.fixed.clone()).collect();
+    if !plain.is_empty() {
+        for &index in linked {
+            let own = tables.names_of(index, OffloadKind::OpenMp);
+            fixed.extend(own.flat_map(|name| joined_ids(name.as_bytes(), &plain)));
+        }
+    }
+    fixed
 }
 
-/// The IDs in `object` that must keep their text. `names`: the names that its host code registers.
-fn fixed_ids_of<'n, N: Iterator<Item = &'n str>>(
-    object: &InputObject,
-    is_linked: bool,
-    names: &dyn Fn() -> N,
-) -> Vec<FileId> {
-    let ids = |name: &[u8]| file_ids(name).into_iter().map(|(_, id)| id);
-    match (object.kind, is_linked) {
-        (Magic::Elf, true) => {
-            let known = elf_names::entry_names(object.data()).unwrap_or_default();
-            let known: HashSet<&[u8]> = known.into_iter().collect();
-            let others = names().filter(|name| !known.contains(name.as_bytes()));
-            others.flat_map(|name| ids(name.as_bytes())).collect()
-        }
-        (Magic::Elf, false) => {
-            let known = elf_names::entry_names(object.data()).unwrap_or_default();
-            known.into_iter().flat_map(ids).collect()
-        }
-        (Magic::Bitcode, is_linked) => {
-            let llvm = bitcode::producer_major(object.data());
-            let mut fixed = Vec::new();
-            if llvm.is_none_or(|llvm| llvm < FIRST_LLVM) || !is_linked {
-                names_of_bitcode(object, &mut |name| fixed.extend(ids(name)));
+/// The IDs in `name`, if what follows them ends with one of the other names.
+fn joined_ids(name: &[u8], others: &HashSet<&[u8]>) -> Vec<FileId> {
+    let ids = file_ids(name);
+    let end = ids.last().map_or(name.len(), |(range, _)| range.end);
+    let is_joined = (end..name.len()).any(|start| others.contains(&name[start..]));
+    ids.into_iter()
+        .filter(|_| is_joined)
+        .map(|(_, id)| id)
+        .collect()
+}
+
+/// The names in the offload entries of an object.
+#[derive(Default)]
+struct EntryNames {
+    /// The IDs that must keep their text.
+    fixed: Vec<FileId>,
+    /// The names without IDs, of variables.
+    plain: Vec<Vec<u8>>,
+}
+
+impl EntryNames {
+    /// Reads those of `object`. `names`: the names that its host code registers.
+    fn of<'n, N: Iterator<Item = &'n str>>(
+        object: &InputObject,
+        is_linked: bool,
+        names: &dyn Fn() -> N,
+    ) -> EntryNames {
+        let ids = |name: &[u8]| file_ids(name).into_iter().map(|(_, id)| id);
+        let mut all = EntryNames::default();
+        match (object.kind, is_linked) {
+            (Magic::Elf, _) => {
+                let known = elf_names::entry_names(object.data()).unwrap_or_default();
+                all.plain = known
+                    .iter()
+                    .filter(|name| !name.is_empty() && file_ids(name).is_empty())
+                    .map(|name| name.to_vec())
+                    .collect();
+                if is_linked {
+                    let known: HashSet<&[u8]> = known.into_iter().collect();
+                    let others = names().filter(|name| !known.contains(name.as_bytes()));
+                    all.fixed = others.flat_map(|name| ids(name.as_bytes())).collect();
+                } else {
+                    all.fixed = known.into_iter().flat_map(ids).collect();
+                }
             }
-            fixed
+            (Magic::Bitcode, is_linked) => {
+                let llvm = bitcode::producer_major(object.data());
+                let is_fixed = llvm.is_none_or(|llvm| llvm < FIRST_LLVM) || !is_linked;
+                names_of_bitcode(object, &mut |name| {
+                    if file_ids(name).is_empty() {
+                        all.plain.push(name.to_vec());
+                    } else if is_fixed {
+                        all.fixed.extend(ids(name));
+                    }
+                });
+            }
+            _ => all.fixed = names().flat_map(|name| ids(name.as_bytes())).collect(),
         }
-        _ => names().flat_map(|name| ids(name.as_bytes())).collect(),
+        all
     }
 }
 
@@ -347,7 +391,7 @@ impl<'a> Renaming<'_, 'a> {
         for (image, new) in self.images.iter().zip(new) {
             let new = new.ok().flatten();
             let digest = new.as_ref().map(|new| Digest::of(new));
-            outcome.renamed.push(digest.clone());
+            outcome.renamed.push(digest);
             if let Some((new, digest)) = new.zip(digest) {
                 let code = Code::renamed(&image.bytes, &names, rename_code, digest, Some(new));
                 images.insert(std::ptr::from_ref(*image), image.with_code(code));
@@ -404,5 +448,34 @@ fn ids_of_code(code: &[u8], uses: &Uses) -> BTreeSet<FileId> {
     match found {
         Ok(()) => ids,
         Err(_) => uses.ids().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_a_linker_may_join_are_found() {
+        let others = HashSet::from([&b"l3"[..], b"other"]);
+        let found = |name: &str| !joined_ids(name.as_bytes(), &others).is_empty();
+        assert!(found("__omp_offloading_fe00_1_main_l3"));
+        assert!(!found("__omp_offloading_fe00_1_main_l33"));
+        assert!(!found("l3"));
+    }
+
+    #[test]
+    fn outcomes_are_read_again() {
+        let outcome = Outcome {
+            renamed: vec![None, Some(Digest::of(b"x"))],
+            fixed: vec![FileId {
+                device: Some(0xfe00),
+                inode: 7,
+            }],
+        };
+        let bytes = outcome.to_bytes();
+        let read = Outcome::read(&bytes, 2).unwrap();
+        assert_eq!((read.renamed, read.fixed), (outcome.renamed, outcome.fixed));
+        assert!(Outcome::read(&bytes, 3).is_none());
     }
 }
