@@ -90,7 +90,7 @@ fn is_block(item: &Item, id: u32) -> bool {
 /// module, in the symbol table, and there once more as the name in the object.
 const MOST_READ: usize = 16;
 
-/// What is known of a module before it is changed.
+/// Facts about a module before it is changed.
 struct Facts {
     /// The constants to set to 0.
     own_constants: BTreeSet<u64>,
