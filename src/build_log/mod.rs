@@ -8,7 +8,7 @@ pub(crate) mod changes;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -171,6 +171,12 @@ impl Inputs {
 /// A duration in microseconds, as in the log.
 pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The time, in microseconds since 1970.
+pub(crate) fn now_us() -> u64 {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH);
+    micros(time.unwrap_or_default())
 }
 
 /// An example of a line, for tests.

@@ -87,7 +87,9 @@ pub(crate) fn run(
         let Some(NamesNotPut(why)) = error.downcast_ref() else {
             return Err(error);
         };
-        shell.warn(&format!("{why}; linking again with the names of clang"));
+        shell.warn(&format!(
+            "{why}; linking again with the names of clang (--wrapper-stable-names=off avoids the first link)"
+        ));
         let mut settings = settings.clone();
         settings.run.kernel_names = KernelNames::Clang.into();
         link(arguments, &settings, &session, ld_first)

@@ -28,7 +28,6 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 
@@ -37,7 +36,7 @@ use super::distribution::Distribution;
 use super::messages::LogLine;
 use super::running::{Attempt, Completed, RunContext};
 use crate::args::gnu_ld;
-use crate::build_log::{Cost, Outcome, micros};
+use crate::build_log::{Cost, Outcome, now_us};
 use crate::link::select::DeviceJob;
 use offld_system::clock::Moment;
 use offld_system::run::{Cmd, PreloadedLinker};
@@ -131,12 +130,6 @@ struct Found {
     index: usize,
     /// Whether the manifest must be written again.
     renewed: bool,
-}
-
-/// The time, in microseconds since 1970.
-fn now_us() -> u64 {
-    let time = SystemTime::now().duration_since(UNIX_EPOCH);
-    micros(time.unwrap_or_default())
 }
 
 /// Stores a finished link with its cost in the cache, or returns the reason why it cannot.

@@ -5,12 +5,14 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use super::clang::compiles_each;
 use super::link_cache::Hit;
 use super::{DeviceContext, Planned};
-use crate::build_log::{Change, Cost, Input, Inputs, Log, Outcome, Record, VERSION, micros};
+use crate::build_log::{
+    Change, Cost, Input, Inputs, Log, Outcome, Record, VERSION, micros, now_us,
+};
 use crate::link::scan::DeviceImage;
 use crate::link::select::DeviceJob;
 use crate::toolchain;
@@ -183,11 +185,7 @@ impl LogLine {
                 std::path::absolute(&planned.program).unwrap_or_else(|_| planned.program.clone());
             let mut record = Record {
                 version: VERSION,
-                time_us: micros(
-                    SystemTime::now()
-                        .duration_since(UNIX_EPOCH)
-                        .unwrap_or_default(),
-                ),
+                time_us: now_us(),
                 process: std::process::id(),
                 program: program.to_string_lossy().into_owned(),
                 triple: planned.job.target.triple.clone(),

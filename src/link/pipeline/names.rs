@@ -133,14 +133,14 @@ impl Link<'_> {
         if self.settings.run.kernel_names.get()? == KernelNames::Clang {
             return Ok(none());
         }
-        let mut images: Vec<&'a DeviceImage<'a>> = Vec::new();
-        for image in jobs.iter().flat_map(|job| job.inputs.iter().copied()) {
-            if image.kinds.contains(OffloadKind::OpenMp)
-                && !images.iter().any(|known| std::ptr::eq(*known, image))
-            {
-                images.push(image);
-            }
-        }
+        // An image for any processor is an input of several jobs.
+        let mut seen = HashSet::new();
+        let images: Vec<&'a DeviceImage<'a>> = jobs
+            .iter()
+            .flat_map(|job| job.inputs.iter().copied())
+            .filter(|image| image.kinds.contains(OffloadKind::OpenMp))
+            .filter(|image| seen.insert(std::ptr::from_ref(*image)))
+            .collect();
         let objects: BTreeSet<usize> = images.iter().map(|image| image.input_object).collect();
         let mut uses = Uses::default();
         for &object in &objects {

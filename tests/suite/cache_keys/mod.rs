@@ -271,7 +271,7 @@ fn explained() -> Outcome {
     // A hit is remembered.
     case.linked(&[], "1002")?;
     expect_equal("last", "hit", &last_link(&case)?.0)?;
-    // Another name of the same contents is no change.
+    // Contents under another name are the same.
     fs::rename(
         case.work.path().join("kernel.o"),
         case.work.path().join("other.o"),

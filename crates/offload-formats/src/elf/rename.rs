@@ -90,7 +90,8 @@ const ENTRY_NAME: &[u8] = b".llvm.rodata.offloading\0";
 /// them.
 ///
 /// # Errors
-/// The file is damaged. The linker has joined a name with the end of another one.
+/// The file is damaged, or has none of the names in the section [`ENTRY_NAMES`]. The linker has then
+/// put them elsewhere.
 pub fn in_place(data: &[u8], names: &StableNames) -> Result<Vec<Patch>, Malformed> {
     let object = Object::parse_any(data)?;
     let mut patches = Vec::new();
@@ -99,8 +100,15 @@ pub fn in_place(data: &[u8], names: &StableNames) -> Result<Vec<Patch>, Malforme
             rename_strings(section, names, &|_, _| true, &mut patches);
         }
     }
+    if patches.is_empty() {
+        let what = "no names of OpenMP kernels in a section .llvm.rodata.offloading";
+        return Err(Malformed::new(what, object.head.shoff));
+    }
     let table = object.symbols.and_then(|index| object.sections.get(index));
-    let table = table.filter(|_| object.head.kind != elf::ET_REL);
+    let table = table.filter(|table| {
+        // Names of sections may share the strings.
+        object.head.kind != elf::ET_REL && table.header.link as usize != object.names
+    });
     if let Some(table) = table
         && let Some(strings) = object.sections.get(table.header.link as usize)
         && !file_ids(strings.body).is_empty()
@@ -345,4 +353,42 @@ fn moved(strings: &Replaced, old: u64, at: u64) -> Result<u64, Malformed> {
         at,
     ))?;
     Ok(new as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use object::{Architecture, BinaryFormat, SectionKind, write};
+
+    use super::*;
+    use crate::stable_names::Uses;
+
+    /// An object with `text` in the section `name`.
+    fn with_section(name: &[u8], text: &[u8]) -> Vec<u8> {
+        let mut object =
+            write::Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+        let section = object.add_section(Vec::new(), name.to_vec(), SectionKind::ReadOnlyData);
+        object.set_section_data(section, text.to_vec(), 1);
+        object.write().unwrap()
+    }
+
+    #[test]
+    fn names_are_replaced_in_place_or_the_file_is_refused() {
+        let text = b"__omp_offloading_fe00_9948e5_main_l3\0other\0";
+        let mut uses = Uses::default();
+        uses.add(&text[..text.len() - 7]);
+        let stable = StableNames::choose(&uses, &BTreeSet::new());
+        let patches = in_place(&with_section(ENTRY_NAMES, text), &stable).unwrap();
+        let [patch] = &patches[..] else {
+            panic!("{patches:?}");
+        };
+        assert_eq!(patch.bytes.len(), text.len());
+        assert!(patch.bytes.starts_with(b"__omp_offloading_0_"));
+        assert!(patch.bytes.ends_with(b"_main_l3\0\0\0\0\0\0\0\0\0other\0"));
+        for (section, text) in [(&b".rodata"[..], &text[..]), (ENTRY_NAMES, b"other\0")] {
+            let fault = in_place(&with_section(section, text), &stable).unwrap_err();
+            assert!(fault.what.contains(".llvm.rodata.offloading"));
+        }
+    }
 }
