@@ -192,10 +192,8 @@ impl Target {
         const NOT_CPU: [&str; 9] = [
             "amdgcn", "amdgpu", "r600", "nvptx", "spir", "wasm", "dxil", "hsail", "amdil",
         ];
-        !self.triple.is_empty()
-            && !NOT_CPU
-                .iter()
-                .any(|prefix| self.arch_name().starts_with(prefix))
+        let name = self.arch_name();
+        !self.triple.is_empty() && !NOT_CPU.iter().any(|prefix| name.starts_with(prefix))
     }
 
     /// Whether this is SPIR-V for Intel's OpenMP runtime, which needs it in a container of its own
@@ -379,7 +377,7 @@ fn cpu_triple<'t>(arch: &'t str, rest: &str) -> Cow<'t, str> {
 /// Names of one device are equal.
 impl PartialEq for Target {
     fn eq(&self, other: &Self) -> bool {
-        self.device() == other.device()
+        self.cmp(other).is_eq()
     }
 }
 
@@ -396,6 +394,10 @@ impl Hash for Target {
 /// F16). All names of one device compare equal.
 impl Ord for Target {
     fn cmp(&self, other: &Self) -> Ordering {
+        // Most targets of a link have one spelling.
+        if self.triple == other.triple && self.arch == other.arch {
+            return Ordering::Equal;
+        }
         let ((triple, arch), (other_triple, other_arch)) = (self.device(), other.device());
         other_triple
             .cmp(&triple)

@@ -149,7 +149,7 @@ pub(super) fn better_images(
             }
         }
         start += of_object;
-        for (_, images) in &by_kinds {
+        for (_, images) in by_kinds.iter().filter(|(_, images)| images.len() > 1) {
             compare(images, found, targets, &mut better)?;
         }
     }
