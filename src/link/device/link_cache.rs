@@ -270,10 +270,8 @@ impl<'a> DeviceCache<'a> {
             Err(Some(why)) => return missing(why.into()),
             Err(None) => {
                 let history = History::read(self.cache, &place);
-                let parts = self.key_parts(query, resolved);
-                return missing(Miss::since(
-                    history.and_then(|history| history.changes(&parts)),
-                ));
+                let changes = |history: History| history.changes(&self.key_parts(query, resolved));
+                return missing(Miss::since(history.and_then(changes)));
             }
         };
         let entry = &manifest.entries[index];

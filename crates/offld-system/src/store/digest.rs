@@ -91,7 +91,11 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        // A history has hundreds of digests.
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digits = |byte: &u8| [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
+        let text: Vec<u8> = self.0.iter().flat_map(digits).collect();
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
 }
 
