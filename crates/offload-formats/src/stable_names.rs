@@ -60,6 +60,12 @@ impl FileId {
             inode: number(inode.as_bytes())?,
         })
     }
+
+    /// The length of the ID in names.
+    fn text_len(self) -> usize {
+        let len = |number: u64| number.checked_ilog2().map_or(1, |log| log as usize / 4 + 1);
+        self.device.map_or(0, |device| len(device) + 1) + len(self.inode)
+    }
 }
 
 /// As in names: hexadecimal numbers, joined by `_`.
@@ -72,37 +78,49 @@ impl fmt::Display for FileId {
     }
 }
 
-/// The IDs in `text` that depend on the place of a source file, and their positions, in order. The
-/// text can be one name, or many of them with or without zeros between them.
-pub fn file_ids(text: &[u8]) -> Vec<(Range<usize>, FileId)> {
+/// The IDs in `text` that depend on the place of a source file, and their positions, in order and
+/// disjoint. The text can be one name, or many of them with or without zeros between them.
+pub fn file_ids(text: &[u8]) -> impl Iterator<Item = (Range<usize>, FileId)> {
     // Finders take longer to make than to search a name.
     static REGIONS: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(OPENMP_PREFIX));
     static VARIABLES: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(TARGET_REFERENCE));
-    let mut found: Vec<(Range<usize>, FileId)> = REGIONS
-        .find_iter(text)
+    let regions = REGIONS.find_iter(text);
+    let mut regions = regions
         .filter_map(|at| region_id(text, at + OPENMP_PREFIX.len()))
-        .chain(
-            VARIABLES
-                .find_iter(text)
-                .filter_map(|at| variable_id(text, at)),
-        )
-        .collect();
-    found.sort_by_key(|(range, _)| range.start);
-    found
+        .peekable();
+    let variables = VARIABLES.find_iter(text);
+    let mut variables = variables.filter_map(|at| variable_id(text, at)).peekable();
+    let in_order = std::iter::from_fn(move || match (regions.peek(), variables.peek()) {
+        (Some((region, _)), Some((variable, _))) if variable.start < region.start => {
+            variables.next()
+        }
+        (None, _) => variables.next(),
+        _ => regions.next(),
+    });
+    let mut end = 0;
+    in_order.filter(move |(range, _)| {
+        let is_next = range.start >= end;
+        end = end.max(range.end);
+        is_next
+    })
+}
+
+/// Whether `text` has an ID that depends on the place of a source file.
+pub fn has_file_id(text: &[u8]) -> bool {
+    file_ids(text).next().is_some()
 }
 
 /// The ID at `start`, behind the prefix. Older releases have a second `_` before it.
 fn region_id(text: &[u8], start: usize) -> Option<(Range<usize>, FileId)> {
     let start = start + usize::from(text.get(start) == Some(&b'_'));
-    let device = number_at(text, start)?;
-    let second = device.end + 1;
-    let inode = number_at(text, second)?;
-    let joined = text.get(device.end) == Some(&b'_') && text.get(inode.end) == Some(&b'_');
+    let (device, end) = number_at(text, start)?;
+    let (inode, after) = number_at(text, end + 1)?;
+    let joined = text.get(end) == Some(&b'_') && text.get(after) == Some(&b'_');
     let id = FileId {
-        device: Some(number(text.get(device)?)?),
-        inode: number(text.get(inode.clone())?)?,
+        device: Some(device),
+        inode,
     };
-    (joined && id.device != Some(STABLE_DEVICE)).then_some((start..inode.end, id))
+    (joined && device != STABLE_DEVICE).then_some((start..after, id))
 }
 
 /// The ID that ends at `end`, before [`TARGET_REFERENCE`].
@@ -110,7 +128,7 @@ fn variable_id(text: &[u8], end: usize) -> Option<(Range<usize>, FileId)> {
     let before = text.get(..end)?;
     let start = before
         .iter()
-        .rposition(|byte| !is_digit(*byte))
+        .rposition(|byte| digit(*byte).is_none())
         .filter(|at| before.get(*at) == Some(&b'_'))?
         + 1;
     let id = FileId {
@@ -120,25 +138,33 @@ fn variable_id(text: &[u8], end: usize) -> Option<(Range<usize>, FileId)> {
     Some((start..end, id))
 }
 
-/// The range of the hexadecimal digits at `start`, which are at least one.
-fn number_at(text: &[u8], start: usize) -> Option<Range<usize>> {
-    let rest = text.get(start..)?;
-    let len = rest.iter().take_while(|byte| is_digit(**byte)).count();
-    (len > 0).then_some(start..start + len)
-}
-
-/// Whether `byte` is a digit of `%x`, which clang writes these numbers with.
-fn is_digit(byte: u8) -> bool {
-    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
-}
-
-/// The value of hexadecimal digits. `None` with leading zeros, which clang does not write, or more
-/// than 64 bits.
-fn number(digits: &[u8]) -> Option<u64> {
-    if digits.len() > 1 && digits.starts_with(b"0") {
-        return None;
+/// The value of the digits of `%x`, which clang writes these numbers with.
+fn digit(byte: u8) -> Option<u64> {
+    match byte {
+        b'0'..=b'9' => Some((byte - b'0').into()),
+        b'a'..=b'f' => Some((byte - b'a' + 10).into()),
+        _ => None,
     }
-    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// The hexadecimal number at `start`, and its end. `None` without digits, with leading zeros, which
+/// clang does not write, or with more than 64 bits.
+fn number_at(text: &[u8], start: usize) -> Option<(u64, usize)> {
+    let digits = text.get(start..)?;
+    let (mut number, mut len) = (0u64, 0);
+    for value in digits.iter().map_while(|byte| digit(*byte)) {
+        if len == 16 || (len > 0 && number == 0) {
+            return None;
+        }
+        (number, len) = (number << 4 | value, len + 1);
+    }
+    (len > 0).then_some((number, start + len))
+}
+
+/// The value of hexadecimal digits, under the conditions of [`number_at`].
+fn number(digits: &[u8]) -> Option<u64> {
+    let (number, end) = number_at(digits, 0)?;
+    (end == digits.len()).then_some(number)
 }
 
 /// The IDs in the names of a link.
@@ -173,7 +199,7 @@ impl Uses {
     /// Adds the IDs in `name`. The order of calls must not depend on places: it decides between two
     /// files with kernels of the same names.
     pub fn add(&mut self, name: &[u8]) {
-        let found = file_ids(name);
+        let found: Vec<(Range<usize>, FileId)> = file_ids(name).collect();
         if found.is_empty() {
             return;
         }
@@ -248,7 +274,7 @@ impl StableNames {
                 Some(_) => format!("{STABLE_DEVICE}_{number:0digits$x}"),
                 None => format!("{number:0digits$x}"),
             };
-            if new.len() <= id.to_string().len() && !fixed.contains(&id) {
+            if new.len() <= id.text_len() && !fixed.contains(&id) {
                 ids.insert(id, new);
             }
         }
@@ -278,8 +304,8 @@ impl StableNames {
             return false;
         }
         let mut is_changed = false;
-        for (range, id) in file_ids(text) {
-            let Some(new) = self.get(id) else { continue };
+        let all: Vec<(Range<usize>, &str)> = self.replacements(text).collect();
+        for (range, new) in all {
             let zeros = range.len().saturating_sub(new.len());
             let (before, number) = new.split_at(new.find('_').map_or(0, |at| at + 1));
             let padded = format!("{before}{}{number}", "0".repeat(zeros));
@@ -291,11 +317,23 @@ impl StableNames {
         is_changed
     }
 
+    /// The positions of the IDs in `text` that are replaced, each with its stable ID, in order.
+    fn replacements(&self, text: &[u8]) -> impl Iterator<Item = (Range<usize>, &str)> {
+        file_ids(text).filter_map(|(range, id)| Some((range, self.get(id)?)))
+    }
+
+    /// Whether `text` has an ID to replace.
+    pub fn is_in(&self, text: &[u8]) -> bool {
+        self.replacements(text).next().is_some()
+    }
+
     /// `text` with stable IDs; `None` if it has no ID to replace.
     pub fn replaced(&self, text: &[u8]) -> Option<Replaced> {
         let (mut bytes, mut moves, mut done) = (Vec::new(), Vec::new(), 0);
-        for (old, id) in file_ids(text) {
-            let Some(new) = self.get(id) else { continue };
+        for (old, new) in self.replacements(text) {
+            if moves.is_empty() {
+                bytes.reserve_exact(text.len());
+            }
             bytes.extend_from_slice(text.get(done..old.start)?);
             let start = bytes.len();
             bytes.extend_from_slice(new.as_bytes());
@@ -310,6 +348,35 @@ impl StableNames {
         }
         bytes.extend_from_slice(text.get(done..)?);
         Some(Replaced { bytes, moves })
+    }
+
+    /// Puts the stable IDs into the strings of `table`, each of which ends with a zero. A string
+    /// keeps its place, and ends earlier if its new ID is shorter. Only strings in ranges for which
+    /// `may_change` is true change. Returns whether any did.
+    pub fn replace_in_strings(
+        &self,
+        table: &mut [u8],
+        may_change: &dyn Fn(Range<usize>) -> bool,
+    ) -> bool {
+        let all: Vec<(Range<usize>, &str)> = self.replacements(table).collect();
+        let mut is_changed = false;
+        // The last ID first, so that the positions of the others stay valid.
+        for (id, new) in all.into_iter().rev() {
+            let (before, rest) = table.split_at(id.start);
+            let start = memchr::memrchr(0, before).map_or(0, |zero| zero + 1);
+            let Some(len) = memchr::memchr(0, rest) else {
+                continue;
+            };
+            let end = id.start + len;
+            if new.len() <= id.len() && may_change(start..end) {
+                let after = id.start + new.len();
+                table[id.start..after].copy_from_slice(new.as_bytes());
+                table.copy_within(id.end..end, after);
+                table[after + (end - id.end)..end].fill(0);
+                is_changed = true;
+            }
+        }
+        is_changed
     }
 }
 

@@ -7,11 +7,13 @@
 //! the number of jobs. So the same link gives the same bytes, whatever the cache contains.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
 
 use anyhow::{Context, Error, Result, anyhow};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::{HostLink, Link};
 use crate::args::settings::{LateImages, LinkSettings};
@@ -330,7 +332,7 @@ impl Link<'_> {
     pub(super) fn publish(&self, program: &Unfilled, names: &StableNames) -> Result<()> {
         self.put_names(&program.program, names)?;
         let output = program.place.of_program(&program.program);
-        if std::fs::rename(&program.program, output).is_ok() {
+        if move_to(&program.program, output).is_ok() {
             return Ok(());
         }
         // A symlink may lead to another file system.
@@ -348,6 +350,17 @@ impl Link<'_> {
         trace.record_usage(usage);
         self.session.signals.check()
     }
+}
+
+/// Moves `program` to `output` in one step. A file there gets the old place of the program, because
+/// ext4 writes a file to disk before that replaces another one (`auto_da_alloc`).
+fn move_to(program: &Path, output: &Path) -> io::Result<()> {
+    let is_file = output.symlink_metadata().is_ok_and(|old| old.is_file());
+    let exchange = || renameat_with(CWD, program, CWD, output, RenameFlags::EXCHANGE);
+    if is_file && exchange().is_ok() {
+        return Ok(());
+    }
+    std::fs::rename(program, output)
 }
 
 /// Whether an argument requires a special layout, asks for an output other than a program, or asks

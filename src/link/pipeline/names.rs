@@ -26,7 +26,7 @@ use offload_formats::elf::rename as elf_names;
 use offload_formats::error::Malformed;
 use offload_formats::magic::{Magic, is_spirv, magic};
 use offload_formats::model::{ObjectFormat, OffloadKind};
-use offload_formats::stable_names::{FileId, StableNames, Uses, file_ids};
+use offload_formats::stable_names::{FileId, StableNames, Uses, file_ids, has_file_id};
 use offload_formats::{bitcode, spirv};
 
 /// The first LLVM whose offload entries have their names in a section of their own.
@@ -227,7 +227,7 @@ fn fixed_ids(scanned: &Scanned<'_>, tables: &Tables, linked: &BTreeSet<usize>) -
 
 /// The IDs in `name`, if what follows them ends with one of the other names.
 fn joined_ids(name: &[u8], others: &HashSet<&[u8]>) -> Vec<FileId> {
-    let ids = file_ids(name);
+    let ids: Vec<_> = file_ids(name).collect();
     let end = ids.last().map_or(name.len(), |(range, _)| range.end);
     let is_joined = (end..name.len()).any(|start| others.contains(&name[start..]));
     ids.into_iter()
@@ -252,14 +252,16 @@ impl EntryNames {
         is_linked: bool,
         names: &dyn Fn() -> N,
     ) -> EntryNames {
-        let ids = |name: &[u8]| file_ids(name).into_iter().map(|(_, id)| id);
+        fn ids(name: &[u8]) -> impl Iterator<Item = FileId> {
+            file_ids(name).map(|(_, id)| id)
+        }
         let mut all = EntryNames::default();
         match (object.kind, is_linked) {
             (Magic::Elf, _) => {
                 let known = elf_names::entry_names(object.data()).unwrap_or_default();
                 all.plain = known
                     .iter()
-                    .filter(|name| !name.is_empty() && file_ids(name).is_empty())
+                    .filter(|name| !name.is_empty() && !has_file_id(name))
                     .map(|name| name.to_vec())
                     .collect();
                 if is_linked {
@@ -274,7 +276,7 @@ impl EntryNames {
                 let llvm = bitcode::producer_major(object.data());
                 let is_fixed = llvm.is_none_or(|llvm| llvm < FIRST_LLVM) || !is_linked;
                 names_of_bitcode(object, &mut |name| {
-                    if file_ids(name).is_empty() {
+                    if !has_file_id(name) {
                         all.plain.push(name.to_vec());
                     } else if is_fixed {
                         all.fixed.extend(ids(name));
@@ -313,13 +315,11 @@ impl<'a> Renaming<'_, 'a> {
         code
     }
 
-    /// Whether threads rename faster. Bitcode takes long, because its records are written again.
+    /// Whether threads rename faster. Renaming costs much more than searching.
     fn is_worth_threads(&self) -> bool {
         const FEW: usize = 256 << 10;
-        let is_bitcode = |image: &&&DeviceImage<'_>| magic(&image.bytes) == Magic::Bitcode;
-        let bitcode = self.images.iter().filter(is_bitcode);
-        let bytes: usize = bitcode.map(|image| image.bytes.len()).sum();
-        bytes > FEW || worth_threads(self.images.iter().map(|image| image.bytes.len()))
+        let bytes: usize = self.images.iter().map(|image| image.bytes.len()).sum();
+        bytes > FEW
     }
 
     fn digests(&self) -> Vec<Digest> {
@@ -366,8 +366,12 @@ impl<'a> Renaming<'_, 'a> {
     ) -> (StableCode<'a>, Outcome) {
         let before = fixed.clone();
         let new = loop {
-            let rename = |image: &&'a DeviceImage<'a>| rename_code(&image.bytes, &names);
-            let new: Vec<Result<Option<Vec<u8>>, Malformed>> = if self.is_worth_threads() {
+            let rename = |image: &&'a DeviceImage<'a>| {
+                let new = rename_code(&image.bytes, &names)?;
+                Ok(new.map(|new| (Digest::of(&new), new)))
+            };
+            let new: Vec<Result<Option<(Digest, Vec<u8>)>, Malformed>> = if self.is_worth_threads()
+            {
                 threads::in_parallel(|| self.images.par_iter().map(rename).collect())
             } else {
                 self.images.iter().map(rename).collect()
@@ -390,9 +394,10 @@ impl<'a> Renaming<'_, 'a> {
         let mut images = HashMap::new();
         for (image, new) in self.images.iter().zip(new) {
             let new = new.ok().flatten();
-            let digest = new.as_ref().map(|new| Digest::of(new));
-            outcome.renamed.push(digest);
-            if let Some((new, digest)) = new.zip(digest) {
+            outcome
+                .renamed
+                .push(new.as_ref().map(|(digest, _)| *digest));
+            if let Some((digest, new)) = new {
                 let code = Code::renamed(&image.bytes, &names, rename_code, digest, Some(new));
                 images.insert(std::ptr::from_ref(*image), image.with_code(code));
             }
@@ -435,7 +440,7 @@ fn rename_code(code: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malf
 /// The IDs of source files in `code`, or all those in `uses` if they cannot be found.
 fn ids_of_code(code: &[u8], uses: &Uses) -> BTreeSet<FileId> {
     let mut ids = BTreeSet::new();
-    let mut add = |name: &[u8]| ids.extend(file_ids(name).into_iter().map(|(_, id)| id));
+    let mut add = |name: &[u8]| ids.extend(file_ids(name).map(|(_, id)| id));
     let found = match magic(code) {
         Magic::Bitcode => bitcode::names_with_ids(code, &mut add),
         Magic::Elf => elf_names::names_of_symbols(code, &mut add),

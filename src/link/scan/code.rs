@@ -37,6 +37,8 @@ pub(crate) struct RenamedCode<'a> {
     rename: Rename,
     /// The digest of the renamed bytes.
     digest: Digest,
+    /// Whether the digest is of a record, which may be of an earlier original.
+    is_recorded: bool,
     /// The renamed bytes, once they are needed.
     renamed: OnceLock<Vec<u8>>,
 }
@@ -81,6 +83,7 @@ impl<'a> Code<'a> {
             names: Arc::clone(names),
             rename,
             digest,
+            is_recorded: renamed.is_none(),
             renamed: renamed.map_or_else(OnceLock::new, OnceLock::from),
         }))
     }
@@ -94,10 +97,11 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// The digest of the bytes for the device linker, if it is known without them.
+    /// The digest of the bytes for the device linker, if it is known.
     pub(crate) fn known_digest(&self) -> Option<&Digest> {
         match self {
-            Code::Renamed(code) if code.renamed.get().is_none() => Some(&code.digest),
+            Code::Renamed(code) if code.is_recorded && code.renamed.get().is_some() => None,
+            Code::Renamed(code) => Some(&code.digest),
             _ => None,
         }
     }

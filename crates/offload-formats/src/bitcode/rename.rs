@@ -19,7 +19,7 @@ use crate::bitstream::images::write_module;
 use crate::bitstream::{BitWriter, Block, Item, Record, Stream, StreamPiece, Tail, read_without};
 use crate::bytes::u32_at;
 use crate::error::Malformed;
-use crate::stable_names::{Replaced, StableNames, file_ids};
+use crate::stable_names::{Replaced, StableNames, has_file_id};
 
 const SYMTAB_BLOCK: u32 = 25;
 const SYMTAB_BLOB: u64 = 1;
@@ -43,7 +43,7 @@ pub fn rename(bitcode: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Ma
     let found = modules(bitcode)?;
     let is_named = found.iter().any(|module| {
         let table = module.strtab.unwrap_or_default();
-        names.replaced(table).is_some()
+        names.is_in(table)
     });
     if !is_named {
         return Ok(None);
@@ -54,7 +54,7 @@ pub fn rename(bitcode: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Ma
         .collect::<Result<_, Malformed>>()?;
     // Functions have names only in metadata strings, which are whole bytes. Few have any.
     let mut stream = read_without(bitcode, &|id, entries| {
-        id == FUNCTION_BLOCK && file_ids(entries).is_empty()
+        id == FUNCTION_BLOCK && !has_file_id(entries)
     })?;
     let mut facts = facts.iter();
     let mut rest = &mut stream.items[..];
@@ -72,7 +72,7 @@ pub fn rename(bitcode: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Ma
 pub fn names_with_ids(bitcode: &[u8], add: &mut dyn FnMut(&[u8])) -> Result<(), Malformed> {
     for found in modules(bitcode)? {
         let table = found.strtab.unwrap_or_default();
-        if file_ids(table).is_empty() {
+        if !has_file_id(table) {
             continue;
         }
         let module = Module::read(found)?;

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use object::elf::{self, Rela64};
 use object::{Endianness, I64, pod};
@@ -16,7 +17,7 @@ use super::raw::{FileHeader, Record, Symbol, extended_indices, section_of_symbol
 use super::resize::Patch;
 use crate::compose;
 use crate::error::Malformed;
-use crate::stable_names::{Replaced, StableNames, file_ids};
+use crate::stable_names::{Replaced, StableNames};
 
 /// Sections of strings that other sections refer to, each string by its start.
 const STRINGS: [&[u8]; 3] = [
@@ -97,7 +98,7 @@ pub fn in_place(data: &[u8], names: &StableNames) -> Result<Vec<Patch>, Malforme
     let mut patches = Vec::new();
     for section in &object.sections {
         if section.name == ENTRY_NAMES && section.header.kind == elf::SHT_PROGBITS {
-            rename_strings(section, names, &|_, _| true, &mut patches);
+            rename_strings(section, names, &|_| true, &mut patches);
         }
     }
     if patches.is_empty() {
@@ -111,7 +112,7 @@ pub fn in_place(data: &[u8], names: &StableNames) -> Result<Vec<Patch>, Malforme
     });
     if let Some(table) = table
         && let Some(strings) = object.sections.get(table.header.link as usize)
-        && !file_ids(strings.body).is_empty()
+        && names.is_in(strings.body)
     {
         let size = Symbol::size(object.class);
         let records = table.body.chunks_exact(size);
@@ -120,9 +121,11 @@ pub fn in_place(data: &[u8], names: &StableNames) -> Result<Vec<Patch>, Malforme
             .collect();
         starts.sort_unstable();
         // Linkers may let a name begin inside of another one that ends with it.
-        let is_alone = |start: u64, end: u64| {
-            let next = starts.partition_point(|other| *other <= start);
-            starts.get(next).is_none_or(|other| *other > end)
+        let is_alone = |string: Range<usize>| {
+            let next = starts.partition_point(|other| *other <= string.start as u64);
+            starts
+                .get(next)
+                .is_none_or(|other| *other > string.end as u64)
         };
         rename_strings(strings, names, &is_alone, &mut patches);
     }
@@ -134,38 +137,11 @@ pub fn in_place(data: &[u8], names: &StableNames) -> Result<Vec<Patch>, Malforme
 fn rename_strings(
     section: &Section<'_>,
     names: &StableNames,
-    may_change: &dyn Fn(u64, u64) -> bool,
+    may_change: &dyn Fn(Range<usize>) -> bool,
     patches: &mut Vec<Patch>,
 ) {
-    let (mut body, mut is_changed, mut end) = (Vec::new(), false, 0);
-    for (found, _) in file_ids(section.body) {
-        // A name may have two IDs.
-        if found.start < end {
-            continue;
-        }
-        let before = section.body.get(..found.start).unwrap_or_default();
-        let start = memchr::memrchr(0, before).map_or(0, |zero| zero + 1);
-        let rest = section.body.get(start..).unwrap_or_default();
-        let Some(len) = memchr::memchr(0, rest) else {
-            break;
-        };
-        end = start + len;
-        let old = section.body.get(start..end).unwrap_or_default();
-        if let Some(mut new) = names.replaced(old)
-            && new.bytes.len() <= len
-            && may_change(start as u64, end as u64)
-        {
-            if !is_changed {
-                body = section.body.to_vec();
-                is_changed = true;
-            }
-            new.bytes.resize(len, 0);
-            if let Some(place) = body.get_mut(start..end) {
-                place.copy_from_slice(&new.bytes);
-            }
-        }
-    }
-    if is_changed {
+    let mut body = section.body.to_vec();
+    if names.replace_in_strings(&mut body, may_change) {
         patches.push(Patch {
             offset: section.header.offset,
             bytes: body,

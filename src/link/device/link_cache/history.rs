@@ -220,7 +220,8 @@ fn moved_kernels(old: &BTreeSet<String>, new: &BTreeSet<String>) -> Vec<Change> 
         line.parse::<u32>().ok()?;
         let mut start = start.to_owned();
         // clang's numbers of the source file change without a change of the kernel.
-        for (range, _) in file_ids(name.as_bytes()).into_iter().rev() {
+        let ids: Vec<_> = file_ids(name.as_bytes()).collect();
+        for (range, _) in ids.into_iter().rev() {
             start.replace_range(range, "");
         }
         Some((start, line.to_owned()))
