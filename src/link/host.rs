@@ -496,14 +496,11 @@ struct OldFile {
 }
 
 impl Place {
-    /// Returns the location for `output` in a link of `inputs`.
+    /// Returns the location for `output`. `is_input`: whether a file is an input of the link.
     ///
     /// # Errors
     /// The reason why only the linker itself can write this output.
-    pub(crate) fn of<'i>(
-        output: &Path,
-        inputs: impl IntoIterator<Item = &'i Path>,
-    ) -> Result<Place, String> {
+    pub(crate) fn of(output: &Path, is_input: &dyn Fn(&Metadata) -> bool) -> Result<Place, String> {
         let shown = output.display();
         let of_symlink = fs::symlink_metadata(output).is_ok_and(|meta| meta.is_symlink());
         let target = of_symlink
@@ -521,14 +518,10 @@ impl Place {
             }
         }
         if let Some(meta) = &old {
-            let identity = |meta: &Metadata| (meta.dev(), meta.ino());
-            let is_it = |input: &&Path| {
-                fs::metadata(input).is_ok_and(|input| identity(&input) == identity(meta))
-            };
             if !meta.is_file() {
                 return Err(format!("`{shown}` is not a regular file"));
             }
-            if inputs.into_iter().any(|input| is_it(&input)) {
+            if is_input(meta) {
                 return Err(format!("`{shown}` is an input of the link"));
             }
             if meta.nlink() > 1 {

@@ -11,6 +11,7 @@ mod names;
 mod steps;
 
 use std::ffi::OsString;
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub(crate) use crate::link::device::DistributorRequest;
 use crate::link::device::{self, DeviceContext, Linked};
 use crate::link::host;
 use crate::link::inputs::search::Search;
-use crate::link::inputs::{self, Inputs};
+use crate::link::inputs::{self, Inputs, is_at};
 use crate::link::payload::{self, BundleContext, Payload, RegisteredImage};
 use crate::link::register::{self, RegisterContext};
 use crate::link::scan::{self, DeviceImage, HostFacts};
@@ -385,8 +386,8 @@ impl<'a> Link<'a> {
         let groups = payload::groups(jobs.iter().map(RegisteredImage::from));
         let device_code = jobs.iter().flat_map(|job| &job.inputs);
         let device_bytes = device_code.map(|input| input.bytes.len() as u64).sum();
-        let files = inputs.files.iter().map(|file| file.path.as_path());
-        host.late = self.is_late(&host, &groups, files, device_bytes)?;
+        let is_input = |output: &Metadata| inputs.files.iter().any(|file| file.is(output));
+        host.late = self.is_late(&host, &groups, &is_input, device_bytes)?;
         let is_beside = host.late && late::can_be_beside(settings, &groups);
 
         // Names of OpenMP kernels that do not depend on the place of their source file, so that
@@ -491,9 +492,10 @@ impl<'a> Link<'a> {
             .iter()
             .filter_map(|image| std::fs::metadata(&image.path).ok())
             .map(|meta| meta.len());
-        let files = line_inputs::files(settings);
+        let is_input =
+            |output: &Metadata| line_inputs::files(settings).any(|path| is_at(path, output));
         let groups = payload::groups(linked.iter().map(RegisteredImage::from));
-        host.late = self.is_late(&host, &groups, files, sizes.sum())?;
+        host.late = self.is_late(&host, &groups, &is_input, sizes.sum())?;
         Ok(Images {
             payloads: self.bundled(&linked, &host.triple)?,
             host,

@@ -368,11 +368,15 @@ impl StableNames {
                 continue;
             };
             let end = id.start + len;
-            if new.len() <= id.len() && may_change(start..end) {
-                let after = id.start + new.len();
-                table[id.start..after].copy_from_slice(new.as_bytes());
-                table.copy_within(id.end..end, after);
-                table[after + (end - id.end)..end].fill(0);
+            if new.len() <= id.len()
+                && may_change(start..end)
+                && let Some(rest) = table.get_mut(id.start..end)
+            {
+                rest.copy_within(id.len().., new.len());
+                let (text, free) = rest.split_at_mut(rest.len() + new.len() - id.len());
+                let (new_id, _) = text.split_at_mut(new.len());
+                new_id.copy_from_slice(new.as_bytes());
+                free.fill(0);
                 is_changed = true;
             }
         }

@@ -8,7 +8,7 @@ pub(crate) mod search;
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -95,6 +95,16 @@ impl InputFile {
         }
     }
 
+    /// Whether this is the file with the metadata `other`.
+    pub(crate) fn is(&self, other: &Metadata) -> bool {
+        let has_its_size = match &self.contents {
+            Contents::Read(bytes) => bytes.as_slice().len() as u64 == other.len(),
+            Contents::Later(_) => true,
+        };
+        // Asking the system for each of many files would take as long as a small link.
+        has_its_size && is_at(&self.path, other)
+    }
+
     /// The number of bytes that are mapped already.
     fn size(&self) -> usize {
         match &self.contents {
@@ -102,6 +112,11 @@ impl InputFile {
             Contents::Later(_) => 0,
         }
     }
+}
+
+/// Whether the file at `path` has the metadata `other`.
+pub(crate) fn is_at(path: &Path, other: &Metadata) -> bool {
+    std::fs::metadata(path).is_ok_and(|own| (own.dev(), own.ino()) == (other.dev(), other.ino()))
 }
 
 /// All inputs of one link.

@@ -7,6 +7,7 @@
 //! the number of jobs. So the same link gives the same bytes, whatever the cache contains.
 
 use std::fmt;
+use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,16 +99,16 @@ pub(super) fn payloads_of(groups: &[Group]) -> Vec<Payload> {
 
 impl Link<'_> {
     /// Whether the link is late. In verbose mode, prints the reason why it cannot be late.
-    /// `groups`: the registrations. `inputs`: the files that the link reads. `device_bytes`: bytes
+    /// `groups`: the registrations. `is_input`: whether the link reads a file. `device_bytes`: bytes
     /// of device code.
     ///
     /// # Errors
     /// `OFFLD_LATE_IMAGES` is invalid.
-    pub(super) fn is_late<'i>(
+    pub(super) fn is_late(
         &self,
         host: &HostLink,
         groups: &[Group],
-        inputs: impl Iterator<Item = &'i Path>,
+        is_input: &dyn Fn(&Metadata) -> bool,
         device_bytes: u64,
     ) -> Result<bool> {
         let setting = self.settings.run.late_images.get()?;
@@ -116,7 +117,7 @@ impl Link<'_> {
         }
         let obstacle = self
             .obstacle(host, groups)
-            .or_else(|| Place::of(self.output, inputs).err());
+            .or_else(|| Place::of(self.output, is_input).err());
         if let Some(why) = obstacle.as_ref().filter(|_| self.settings.run.verbose) {
             self.session.shell.note(&format!("no late link: {why}"));
         }
@@ -248,7 +249,7 @@ impl Link<'_> {
         let folder = Directory::new_in(beside, tempfile::Builder::new().prefix(".offld-"));
         let folder = folder.with_context(|| format!("cannot write `{}`", self.output.display()))?;
         let program = folder.join(self.output.file_name().unwrap_or("program".as_ref()));
-        let place = Place::of(self.output, [])
+        let place = Place::of(self.output, &|_| false)
             .map_err(|why| anyhow!("cannot write `{}`: {why}", self.output.display()))?;
         place
             .imitate(&program)

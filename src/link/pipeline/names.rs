@@ -7,6 +7,7 @@
 //! the names of clang, and is correct all the same.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs::Metadata;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -181,9 +182,9 @@ impl Link<'_> {
         {
             return Some(format!("the host {} is not supported", host.triple));
         }
-        let files = scanned.inputs.files.iter();
+        let is_input = |output: &Metadata| scanned.inputs.files.iter().any(|file| file.is(output));
         self.aside_obstacle()
-            .or_else(|| Place::of(self.output, files.map(|file| file.path.as_path())).err())
+            .or_else(|| Place::of(self.output, &is_input).err())
     }
 }
 
