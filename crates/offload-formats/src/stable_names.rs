@@ -454,7 +454,6 @@ mod tests {
     fn ids_are_found_in_the_names_of_all_releases() {
         let find = |text: &str| {
             file_ids(text.as_bytes())
-                .into_iter()
                 .map(|(range, id)| (text[range].to_owned(), id))
                 .collect::<Vec<_>>()
         };
