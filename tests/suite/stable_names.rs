@@ -1,14 +1,16 @@
 //! Stable names of OpenMP kernels: checkouts at other places find their device links in the cache,
 //! and programs do the same as with the names of clang.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 
 use crate::support::{
-    LLVM, OFFLOAD, Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in,
-    host_linker, llvm, made, missing, offld, passed, run, run_offloaded, stderr_of, with_llvm,
+    LLVM, OFFLOAD, Outcome, Release, Work, cuda_tools, ensure, expect_equal, expect_in,
+    expect_not_in, host_linker, llvm, made, missing, nvcc, offld, passed, run, run_offloaded,
+    stderr_of, with_llvm,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -22,8 +24,14 @@ pub(crate) fn trials() -> Vec<Trial> {
             programs(compile, link)
         })
     });
+    let nvidia = NVIDIA.into_iter().map(|(name, gpu, form)| {
+        with_llvm(&format!("stable_names::nvidia::{name}"), move || {
+            nvidia(gpu, form)
+        })
+    });
     shared
         .chain(behaves)
+        .chain(nvidia)
         .chain([
             with_llvm("stable_names::files_with_equal_names", equal_names),
             with_llvm("stable_names::kernels_in_a_header", header),
@@ -57,6 +65,15 @@ const CHECKOUTS: [(&str, &[&str]); 5] = [
             "-foffload-lto=thin",
         ],
     ),
+];
+
+/// Device code for NVIDIA GPUs: an architecture, and options for its form. Objects for these
+/// architectures differ in relocations and sections.
+const NVIDIA: [(&str, &str, &[&str]); 4] = [
+    ("sm_75", "sm_75", &[]),
+    ("sm_90", "sm_90", &[]),
+    ("sm_120", "sm_120", &[]),
+    ("bitcode", "sm_90", &["-foffload-lto"]),
 ];
 
 /// Forms of programs: options for compiling, and options for the link.
@@ -221,6 +238,117 @@ fn checkouts(flags: &'static [&'static str]) -> Outcome {
         }
     }
     passed()
+}
+
+/// Device code for NVIDIA GPUs. Two checkouts have the same image, and its machine code is that of
+/// the link with clang's names.
+fn nvidia(gpu: &'static str, form: &'static [&'static str]) -> Outcome {
+    let (Some(toolkit), Some(tools)) = (nvcc(), cuda_tools(22)) else {
+        return missing("nvcc");
+    };
+    let work = Work::new();
+    let cuda = format!("--cuda-path={}", toolkit.display());
+    let arch = format!("--offload-arch={gpu}");
+    let flags = [
+        "-O1",
+        &arch,
+        &cuda,
+        "-nogpulib",
+        "-Wno-unknown-cuda-version",
+    ];
+    for tree in ["one", "two/deeper"] {
+        sources(&work, tree);
+        compile(&work, tree, &["main", "other"], &[&flags, form].concat())?;
+    }
+    let runtime = stubs_of_runtime(&work, gpu, &flags, &toolkit)?;
+    let runtime = runtime.to_str().ok_or("a path in UTF-8")?;
+    let mut code = Vec::new();
+    for (tree, stable) in [("one", "off"), ("one", "on"), ("two/deeper", "on")] {
+        let option = format!("-Wl,--wrapper-stable-names={stable}");
+        let flags = [&flags[..], form, &[&option]].concat();
+        let inputs = ["main.o", "other.o", runtime];
+        let stderr = stderr_of(&mut link(&work, tree, &inputs, &flags))?;
+        expect_not_in(&stderr, "warning")?;
+        ensure((tree != "one") == all_found(&stderr), || {
+            format!("{tree}, {stable}: {stderr}")
+        })?;
+        let images = format!("{tree}/images.{stable}");
+        run(work
+            .command(offld())
+            .args(["inspect", "--extract", &images])
+            .arg(work.path().join(tree).join("program")))?;
+        let found = std::fs::read_dir(work.path().join(&images))?;
+        let found: Vec<_> = found.collect::<Result<_, _>>()?;
+        let [image] = &found[..] else {
+            return Err(format!("{} images", found.len()).into());
+        };
+        let listing = run(work
+            .command(tools.join("bin/cuobjdump"))
+            .arg("-sass")
+            .arg(image.path()))?;
+        code.push(blank(&listing));
+    }
+    expect_in(&code[0], "Function : *")?;
+    expect_equal("machine code", &code[0], &code[1])?;
+    expect_equal("machine code", &code[1], &code[2])?;
+    work.expect_no_temps()?;
+    passed()
+}
+
+/// An object with functions that do nothing, in place of the OpenMP runtime for NVIDIA GPUs, which
+/// clang's packages do not have.
+fn stubs_of_runtime(
+    work: &Work,
+    gpu: &str,
+    flags: &[&str],
+    toolkit: &Path,
+) -> Result<PathBuf, Failed> {
+    let declaration = regex::Regex::new(r"\.extern \.func\s+(\([^)]*\))?\s*(\w+)\s*(\([^)]*\))")?;
+    let mut functions = BTreeMap::new();
+    let mut head = String::new();
+    for name in ["main", "other"] {
+        let assembly = format!("{name}.ptx");
+        run(clang(work, "one")
+            .args(flags)
+            .args(["--offload-device-only", "-S", "-o", &assembly])
+            .arg(format!("{name}.cpp")))?;
+        let assembly = std::fs::read_to_string(work.path().join("one").join(assembly))?;
+        let end = ".address_size 64";
+        let (before, _) = assembly.split_once(end).ok_or("a size of addresses")?;
+        head = before.to_owned() + end;
+        for found in declaration.captures_iter(&assembly) {
+            let result = found.get(1).map_or("", |result| result.as_str());
+            let function = format!(
+                "\n.visible .func {result} {} {} {{ ret; }}",
+                &found[2], &found[3]
+            );
+            functions.insert(found[2].to_owned(), function);
+        }
+    }
+    let functions: String = functions.into_values().collect();
+    work.file("runtime.ptx", head + &functions);
+    work.file("runtime.cpp", "");
+    run(work.command(toolkit.join("bin/ptxas")).args([
+        "-c",
+        "-arch",
+        gpu,
+        "runtime.ptx",
+        "-o",
+        "runtime.cubin",
+    ]))?;
+    run(work
+        .command(llvm("llvm-offload-binary"))
+        .args(["-o", "runtime.bin", "--image"])
+        .arg(format!(
+            "file=runtime.cubin,triple=nvptx64-nvidia-cuda,arch={gpu},kind=openmp"
+        )))?;
+    run(work.command(llvm("clang++")).args([
+        "-c",
+        "runtime.cpp",
+        "-Xclang",
+        "-fembed-offload-object=runtime.bin",
+    ]))?;
+    Ok(work.path().join("runtime.o"))
 }
 
 fn programs(

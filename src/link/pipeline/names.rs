@@ -369,10 +369,9 @@ impl<'a> Renaming<'_, 'a> {
         let new = loop {
             let rename = |image: &&'a DeviceImage<'a>| {
                 let new = rename_code(&image.bytes, &names)?;
-                Ok(new.map(|new| (Digest::of(&new), new)))
+                Ok::<_, Malformed>(new.map(|new| (Digest::of(&new), new)))
             };
-            let new: Vec<Result<Option<(Digest, Vec<u8>)>, Malformed>> = if self.is_worth_threads()
-            {
+            let new: Vec<_> = if self.is_worth_threads() {
                 threads::in_parallel(|| self.images.par_iter().map(rename).collect())
             } else {
                 self.images.iter().map(rename).collect()

@@ -26,13 +26,49 @@ const STRINGS: [&[u8]; 3] = [
     b".llvm.rodata.offloading",
 ];
 
+/// Sections of bitcode that a linker may take in place of the object (`-ffat-lto-objects`,
+/// `-fembed-bitcode`).
+const BITCODE: [&[u8]; 2] = [b".llvm.lto", b".llvmbc"];
+
+/// Types of sections in objects of NVIDIA GPUs. From Blackwell on, these have a second set of many
+/// sections, for NVIDIA's finalizer. Source: the output of ptxas 13.5 for sm_75 to sm_120.
+mod nvidia {
+    /// Pairs of a symbol and the position of its prototype among the names of symbols.
+    pub(super) const PROTOTYPES: [u32; 2] = [0x7000_0002, 0x7000_008b];
+    /// The second symbol table.
+    pub(super) const SYMBOLS: u32 = 0x7000_0085;
+    /// Sections without positions of names: information, call graph, memory and constants, code for
+    /// the finalizer, its relocations, information and call graph, and requirements.
+    pub(super) const OTHERS: [u32; 17] = [
+        0x7000_0000,
+        0x7000_0001,
+        0x7000_0007,
+        0x7000_0008,
+        0x7000_0009,
+        0x7000_000a,
+        0x7000_0016,
+        0x7000_0064,
+        0x7000_0065,
+        0x7000_0066,
+        0x7000_0067,
+        0x7000_0068,
+        0x7000_0082,
+        0x7000_0083,
+        0x7000_0086,
+        0x7000_0087,
+        0x7000_008a,
+    ];
+    /// The first type that is only NVIDIA's.
+    pub(super) const FIRST: u32 = 0x7000_0000;
+}
+
 /// Returns the object `data` with the stable `names`; `None` if it has none of their IDs.
 ///
 /// Names in other places stay, such as strings of the program, and compressed debug information.
 ///
 /// # Errors
-/// The object is damaged. It is for an AMD GPU, whose kernels are also named in notes. A string is
-/// used in a way that is not known.
+/// The object is damaged. It is for an AMD GPU, whose kernels are also named in notes. It contains
+/// bitcode. A string may be used in a way that is not known.
 pub fn rename(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malformed> {
     let object = Object::parse(data)?;
     let has_names = |section: &&Section<'_>| {
@@ -55,6 +91,17 @@ pub fn rename(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malfo
     if object.head.machine == elf::EM_AMDGPU {
         return Err(Malformed::new("notes of an AMD object name its kernels", 0));
     }
+    let mut sections = object.sections.iter();
+    if let Some(section) = sections.find(|section| BITCODE.contains(&section.name)) {
+        return Err(Malformed::new(
+            "bitcode in an object",
+            section.header.offset,
+        ));
+    }
+    let is_nvidia = object.head.machine == elf::EM_CUDA;
+    if is_nvidia {
+        check_nvidia(&object)?;
+    }
     let extended = object
         .symbols
         .and_then(|symbols| extended_indices(object.headers(), symbols));
@@ -67,6 +114,7 @@ pub fn rename(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malfo
             section.is_some_and(|section| section.header.kind == elf::SHT_PROGBITS)
         }),
         extended: extended.and_then(|index| Some(object.sections.get(index)?.body)),
+        is_nvidia,
     };
     let sections = (0..object.sections.len()).map(|index| renaming.section(index));
     let file = OutputFile {
@@ -79,6 +127,24 @@ pub fn rename(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malfo
     };
     let parts = file.lay_out(Policy::HeadersInPlace)?;
     compose::join(data, &parts, &[]).map(Some)
+}
+
+/// Whether all sections of the NVIDIA object are of types that are known.
+fn check_nvidia(object: &Object<'_>) -> Result<(), Malformed> {
+    let is_known = |kind: u32| {
+        kind < nvidia::FIRST
+            || kind == nvidia::SYMBOLS
+            || nvidia::PROTOTYPES.contains(&kind)
+            || nvidia::OTHERS.contains(&kind)
+    };
+    let unknown = object.headers().find(|header| !is_known(header.kind.0));
+    match unknown {
+        Some(header) => Err(Malformed::new(
+            "an NVIDIA section of an unknown type",
+            header.offset,
+        )),
+        None => Ok(()),
+    }
 }
 
 /// The section of the names in offload entries (LLVM 19 and later). It has no other strings.
@@ -191,6 +257,7 @@ struct Renaming<'a> {
     has_strings: bool,
     /// The section indices that do not fit into symbols.
     extended: Option<&'a [u8]>,
+    is_nvidia: bool,
 }
 
 impl Renaming<'_> {
@@ -204,8 +271,12 @@ impl Renaming<'_> {
         }
         let body = if let Some(new) = self.tables.get(&index) {
             Cow::Borrowed(&new.bytes[..])
-        } else if Some(index) == self.object.symbols {
+        } else if Some(index) == self.object.symbols
+            || self.is_nvidia && header.kind.0 == nvidia::SYMBOLS
+        {
             self.symbols(section)?
+        } else if self.is_nvidia && nvidia::PROTOTYPES.contains(&header.kind.0) {
+            self.prototypes(section)?
         } else if header.kind == elf::SHT_RELA && Some(header.link as usize) == self.object.symbols
         {
             self.relocations(section)?
@@ -253,6 +324,27 @@ impl Renaming<'_> {
                 symbol.size = end.saturating_sub(symbol.value);
             }
             symbol.append(class, &mut body);
+        }
+        Ok(Cow::Owned(body))
+    }
+
+    /// The prototypes `section` of an NVIDIA object with new positions.
+    fn prototypes<'s>(&self, section: &Section<'s>) -> Result<Cow<'s, [u8]>, Malformed> {
+        let table = self.object.sections.get(section.header.link as usize);
+        let names = table.and_then(|table| self.tables.get(&(table.header.link as usize)));
+        let Some(names) = names else {
+            return Ok(Cow::Borrowed(section.body));
+        };
+        let mut body = section.body.to_vec();
+        let (pairs, rest) = body.as_chunks_mut::<8>();
+        if !rest.is_empty() {
+            let at = section.header.offset;
+            return Err(Malformed::new("prototypes of an unknown size", at));
+        }
+        for [_, _, _, _, position @ ..] in pairs {
+            let old = u32::from_le_bytes(*position).into();
+            let new = moved(names, old, section.header.offset)? as u32;
+            *position = new.to_le_bytes();
         }
         Ok(Cow::Owned(body))
     }
@@ -335,7 +427,9 @@ fn moved(strings: &Replaced, old: u64, at: u64) -> Result<u64, Malformed> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use object::{Architecture, BinaryFormat, SectionKind, write};
+    use object::{
+        Architecture, BinaryFormat, SectionKind, SymbolFlags, SymbolKind, SymbolScope, write,
+    };
 
     use super::*;
     use crate::stable_names::Uses;
@@ -347,6 +441,35 @@ mod tests {
         let section = object.add_section(Vec::new(), name.to_vec(), SectionKind::ReadOnlyData);
         object.set_section_data(section, text.to_vec(), 1);
         object.write().unwrap()
+    }
+
+    #[test]
+    fn objects_with_bitcode_are_refused() {
+        let text = b"__omp_offloading_fe00_9948e5_main_l3\0";
+        let mut uses = Uses::default();
+        uses.add(text);
+        let stable = StableNames::choose(&uses, &BTreeSet::new());
+        let mut object =
+            write::Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+        let strings = object.section_id(write::StandardSection::ReadOnlyData);
+        let kernel = write::Symbol {
+            name: text[..text.len() - 1].to_vec(),
+            section: write::SymbolSection::Section(strings),
+            value: 0,
+            size: 0,
+            kind: SymbolKind::Text,
+            scope: SymbolScope::Dynamic,
+            weak: false,
+            flags: SymbolFlags::None,
+        };
+        object.add_symbol(kernel);
+        assert!(matches!(
+            rename(&object.write().unwrap(), &stable),
+            Ok(Some(_))
+        ));
+        object.add_section(Vec::new(), b".llvm.lto".to_vec(), SectionKind::Metadata);
+        let fault = rename(&object.write().unwrap(), &stable).unwrap_err();
+        assert_eq!(fault.what, "bitcode in an object");
     }
 
     #[test]
