@@ -16,7 +16,7 @@ use crate::support::{
 pub(crate) fn trials() -> Vec<Trial> {
     let shared = CHECKOUTS.into_iter().map(|(name, flags)| {
         with_llvm(&format!("stable_names::checkouts::{name}"), move || {
-            checkouts(flags)
+            checkouts(flags, None)
         })
     });
     let behaves = FORMS.into_iter().map(|(name, compile, link)| {
@@ -26,7 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     });
     let nvidia = NVIDIA.into_iter().map(|(name, gpu, form)| {
         with_llvm(&format!("stable_names::nvidia::{name}"), move || {
-            nvidia(gpu, form)
+            nvidia(gpu, form, None)
         })
     });
     shared
@@ -192,6 +192,34 @@ fn link(work: &Work, tree: &str, inputs: &[&str], flags: &[&str]) -> Command {
     command
 }
 
+/// Lets `command` use the cache of a machine: the only one, or, with the URL of a remote cache, the one
+/// of the checkout `tree`.
+fn with_cache<'c>(
+    command: &'c mut Command,
+    work: &Work,
+    tree: &str,
+    remote: Option<&str>,
+) -> &'c mut Command {
+    let Some(remote) = remote else {
+        return command.env("OFFLD_CACHE", work.path().join("cache"));
+    };
+    command
+        .env("OFFLD_CACHE", work.path().join(format!("cache of {tree}")))
+        .env("OFFLD_CACHE_REMOTE", remote)
+        .env("OFFLD_CACHE_REMOTE_TIMEOUT", "30")
+}
+
+/// Two checkouts on two machines that share the cache at `remote`.
+pub(crate) fn machines(remote: &str) -> Outcome {
+    for (_, flags) in CHECKOUTS {
+        checkouts(flags, Some(remote))?;
+    }
+    for (_, gpu, form) in NVIDIA {
+        nvidia(gpu, form, Some(remote))?;
+    }
+    passed()
+}
+
 /// Whether all device links of a verbose link were found in the cache.
 fn all_found(stderr: &str) -> bool {
     let lines = || {
@@ -202,7 +230,7 @@ fn all_found(stderr: &str) -> bool {
     lines().next().is_some() && lines().all(|line| line.contains("found in the"))
 }
 
-fn checkouts(flags: &'static [&'static str]) -> Outcome {
+fn checkouts(flags: &'static [&'static str], remote: Option<&str>) -> Outcome {
     let work = Work::new();
     // Another file system has other numbers, with fewer digits.
     let memory = Path::new("/dev/shm");
@@ -225,7 +253,7 @@ fn checkouts(flags: &'static [&'static str]) -> Outcome {
         sources(place, tree);
         compile(place, tree, &["main", "other"], &compile_flags)?;
         let mut command = link(place, tree, &["main.o", "other.o"], &link_flags);
-        let stderr = stderr_of(command.env("OFFLD_CACHE", work.path().join("cache")))?;
+        let stderr = stderr_of(with_cache(&mut command, &work, tree, remote))?;
         ensure(first != all_found(&stderr), || format!("{tree}: {stderr}"))?;
         first = false;
         if is_cpu {
@@ -242,7 +270,7 @@ fn checkouts(flags: &'static [&'static str]) -> Outcome {
 
 /// Device code for NVIDIA GPUs. Two checkouts have the same image, and its machine code is that of
 /// the link with clang's names.
-fn nvidia(gpu: &'static str, form: &'static [&'static str]) -> Outcome {
+fn nvidia(gpu: &'static str, form: &'static [&'static str], remote: Option<&str>) -> Outcome {
     let (Some(toolkit), Some(tools)) = (nvcc(), cuda_tools(22)) else {
         return missing("nvcc");
     };
@@ -267,7 +295,8 @@ fn nvidia(gpu: &'static str, form: &'static [&'static str]) -> Outcome {
         let option = format!("-Wl,--wrapper-stable-names={stable}");
         let flags = [&flags[..], form, &[&option]].concat();
         let inputs = ["main.o", "other.o", runtime];
-        let stderr = stderr_of(&mut link(&work, tree, &inputs, &flags))?;
+        let mut command = link(&work, tree, &inputs, &flags);
+        let stderr = stderr_of(with_cache(&mut command, &work, tree, remote))?;
         expect_not_in(&stderr, "warning")?;
         ensure((tree != "one") == all_found(&stderr), || {
             format!("{tree}, {stable}: {stderr}")

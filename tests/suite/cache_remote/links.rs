@@ -9,6 +9,7 @@ use libtest_mimic::{Failed, Trial};
 use offld_system::store::{Key, RemoteSettings};
 
 use super::super::kit::Image;
+use super::super::stable_names;
 use super::super::support::{
     OFFLOAD, Outcome, Work, expect_equal, expect_in, expect_not_in, have_llvm, llvm, made, missing,
     passed, root, run, run_offloaded, stderr_of, test,
@@ -37,6 +38,13 @@ pub(super) fn trials() -> Vec<Trial> {
         linked("folder", &[], || {
             let folder = Work::new();
             between(&format!("file://{}/cache", folder.path().display()), &[])
+        }),
+        linked("checkouts_by_redis", &["redis-server"], || {
+            stable_names::machines(&redis_url(&Server::redis(false)?, ""))
+        }),
+        linked("checkouts_by_folder", &[], || {
+            let folder = Work::new();
+            stable_names::machines(&format!("file://{}/cache", folder.path().display()))
         }),
         linked("s3", &["nginx"], s3),
         linked("tls", &["nginx", "openssl"], tls),
