@@ -5,7 +5,7 @@
 # make test-cluster  device links on other machines, with two Slurm nodes and an SSH server on this machine, as root; some four minutes
 # make test-long make test with the longest tests in full (hundreds of processes and kills), then test-book, test-files and test-reproducible   make test-no-llvm   an offld without LLVM
 # make test-llvm19  an offld built with LLVM 19: registration code, and links with it     make test-gpu  programs on the GPUs of this machine (docs/dev/gpu-tests.md)
-# make test-reproducible  builds in two directories give the same bytes; FULL=1: the release build     make audit  licences, crates, workflows     make lint-package  lintian
+# make test-reproducible  builds in two directories give the same bytes, also those of OpenMP programs; FULL=1: the release build     make audit  licences, crates, workflows     make lint-package  lintian
 # make test-files split, merge and prune of real libraries and wheels with device code: downloads 1 GB, needs 10 GB of disk meanwhile
 # make packages  .deb, .rpm, archive, wheel, SBOM into target/packages/out (packaging/README.md)     make test-packages   tests them in bare roots of Debian 12 and 13
 # make test-clone  the README's commands one after the other in one clone, in bare roots of Debian 12 and 13, as root and as a user with sudo
@@ -152,6 +152,7 @@ gpu-bundle: $(SETUP) $(SETUP_CUDA)
 # FULL=1 builds both programs twice, as for packages.
 test-reproducible: $(SETUP)
 	scripts/reproducible.sh $(if $(filter 1,$(FULL)),--full)
+	$(CARGO) test --test suite -- stable_names::same_bytes
 
 # liboffld installed by cargo-c, and a program built with its .pc file. The first run builds cargo-c, which takes a quarter of an hour.
 test-cinstall: $(SETUP)

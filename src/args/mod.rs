@@ -15,6 +15,7 @@ mod target_arg;
 mod tests;
 pub(crate) mod values;
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -132,6 +133,19 @@ pub struct ArgumentList {
     args: Vec<Arg>,
 }
 
+/// Changes of a command line for the host link.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LineChanges<'c> {
+    /// Replaces the output.
+    pub output: Option<&'c OsStr>,
+    /// Go to the position of the objects of LLVM's wrapper.
+    pub objects: &'c [OsString],
+    /// Go after the last input.
+    pub libraries: &'c [OsString],
+    /// Copies of inputs, which replace them, by the token that names the input.
+    pub copies: Option<&'c BTreeMap<usize, PathBuf>>,
+}
+
 impl ArgumentList {
     /// Reads a command line (`argv` without the program's name): expands `@file`s, then tags every
     /// token.
@@ -200,17 +214,21 @@ impl ArgumentList {
     /// `libraries`. Objects go after the last output option, or before the first input if there is
     /// none. Libraries go after the last input and after the objects.
     pub fn host_line(&self, objects: &[OsString], libraries: &[OsString]) -> Vec<OsString> {
-        self.host_line_to(None, objects, libraries)
+        self.changed_host_line(&LineChanges {
+            objects,
+            libraries,
+            ..LineChanges::default()
+        })
     }
 
-    /// Like [`ArgumentList::host_line`], but `output`, if given, replaces the output that the
-    /// command line names.
-    pub(crate) fn host_line_to(
-        &self,
-        output: Option<&OsStr>,
-        objects: &[OsString],
-        libraries: &[OsString],
-    ) -> Vec<OsString> {
+    /// The host linker's arguments with `changes`.
+    pub(crate) fn changed_host_line(&self, changes: &LineChanges<'_>) -> Vec<OsString> {
+        let LineChanges {
+            output,
+            objects,
+            libraries,
+            copies,
+        } = *changes;
         let (objects_at, libraries_at) = self.insertion_points();
         let mut line = Vec::with_capacity(self.tokens.len() + objects.len() + libraries.len());
         for (index, arg) in self.args.iter().enumerate() {
@@ -220,10 +238,17 @@ impl ArgumentList {
             if index == libraries_at {
                 line.extend_from_slice(libraries);
             }
+            let copy = || {
+                let mut tokens = arg.tokens.clone();
+                tokens.find_map(|token| copies?.get(&token))
+            };
             match output.filter(|_| arg.id() == Some(Id::Output)) {
                 Some(_) => {}
                 None if arg.route == Route::Wrapper => {}
-                None => line.extend_from_slice(&self.tokens[arg.tokens.clone()]),
+                None => match copy() {
+                    Some(copy) => line.push(copy.into()),
+                    None => line.extend_from_slice(&self.tokens[arg.tokens.clone()]),
+                },
             }
         }
         if objects_at >= self.args.len() {

@@ -81,6 +81,9 @@ pub enum KernelNames {
     /// Names that do not depend on the place of the source file, if possible.
     #[default]
     Stable,
+    /// The same, also in the objects of the host link, so that its output does not depend on the place
+    /// of a source file at all.
+    InObjects,
     /// The names that clang chose.
     Clang,
 }
@@ -89,8 +92,9 @@ pub enum KernelNames {
 pub(super) fn names(option: &str, value: &OsStr) -> Result<KernelNames> {
     match text(value).as_str() {
         "on" => Ok(KernelNames::Stable),
+        "objects" => Ok(KernelNames::InObjects),
         "off" => Ok(KernelNames::Clang),
-        given => bail!("{option}={given}: expected on or off"),
+        given => bail!("{option}={given}: expected on, objects or off"),
     }
 }
 

@@ -191,7 +191,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         "OFFLD_STABLE_NAMES",
         LINK,
-        "Give OpenMP kernels names that do not depend on the place of the source file: on or off (default: on); --wrapper-stable-names= takes precedence.",
+        "Give OpenMP kernels names that do not depend on the place of the source file: on, objects or off (default: on); --wrapper-stable-names= takes precedence.",
     ),
     row(
         "OFFLD_TIME_TRACE",

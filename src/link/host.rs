@@ -21,7 +21,7 @@ use rustix::fs::{Access, access};
 use rustix::process::geteuid;
 
 use crate::args::settings::{LinkSettings, Named};
-use crate::args::{ArgumentList, Dialect, Role};
+use crate::args::{ArgumentList, Dialect, LineChanges, Role};
 use crate::link::inputs::search::Naming;
 use crate::link::inputs::{InputObject, Inputs};
 use crate::link::scan::{HostFacts, Machine};
@@ -57,20 +57,12 @@ pub(crate) fn linker(settings: &LinkSettings, ld_first: bool) -> Result<PathBuf>
     }
 }
 
-/// Returns the host link with `additions` at the position of the objects of LLVM's wrapper, and
-/// `libraries` after the last input. If `output` is given, it replaces the user's. Without all
-/// three, the user's command line is unchanged.
-pub(crate) fn command(
-    arguments: &ArgumentList,
-    linker: &Path,
-    output: Option<&Path>,
-    additions: &[OsString],
-    libraries: &[OsString],
-) -> Cmd {
+/// Returns the host link with `changes` of the user's command line.
+pub(crate) fn command(arguments: &ArgumentList, linker: &Path, changes: &LineChanges<'_>) -> Cmd {
     Cmd {
         step: "host link".to_owned(),
         program: linker.to_path_buf(),
-        args: arguments.host_line_to(output.map(Path::as_os_str), additions, libraries),
+        args: arguments.changed_host_line(changes),
         quoting: arguments.dialect().response_style(),
         inputs: Vec::new(),
         output: None,

@@ -4,6 +4,7 @@
 //! for late images, `steps` the steps that need more than one call.
 
 mod background;
+mod input_copies;
 mod kernels;
 mod late;
 mod line_inputs;
@@ -31,6 +32,7 @@ use crate::link::register::{self, RegisterContext};
 use crate::link::scan::{self, DeviceImage, HostFacts};
 use crate::link::select::DeviceJob;
 use background::Background;
+use input_copies::Copies;
 use late::{NamesNotPut, Unfilled};
 use line_inputs::{input_specs, out_name};
 use offld_system::environment::OFFLD_TIME_TRACE;
@@ -212,6 +214,8 @@ struct HostLink {
     /// The stable names of its OpenMP kernels, which are written into the program as well. Empty for
     /// the names of clang.
     names: Arc<StableNames>,
+    /// The inputs that have stable names before the host link.
+    copies: Copies,
 }
 
 /// The opened inputs with their device code and symbols.
@@ -377,6 +381,7 @@ impl<'a> Link<'a> {
             inputs: host::input_names(inputs),
             late: false,
             names: Arc::default(),
+            copies: Copies::new(),
             triple,
         };
         let mut libraries = device::host_libraries(settings, inputs, images, &self.linker);
@@ -395,7 +400,10 @@ impl<'a> Link<'a> {
         let stable = self.stable_code(scanned, &tables, &jobs, &host)?;
         let jobs = stable.jobs(jobs);
         tables.rename(&stable.names);
-        host.names = Arc::clone(&stable.names);
+        match self.copies(inputs, &stable.names)? {
+            Some(copies) => host.copies = copies,
+            None => host.names = Arc::clone(&stable.names),
+        }
 
         // The device links run in parallel with two steps: registration code is looked up or
         // generated, and the host linker loads. For late images, that is a part of the host link.
@@ -486,6 +494,7 @@ impl<'a> Link<'a> {
             inputs: Vec::new(),
             late: false,
             names: Arc::default(),
+            copies: Copies::new(),
             triple,
         };
         let sizes = linked

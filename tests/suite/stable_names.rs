@@ -25,14 +25,21 @@ pub(crate) fn trials() -> Vec<Trial> {
         })
     });
     let nvidia = NVIDIA.into_iter().map(|(name, gpu, form)| {
-        with_llvm(&format!("stable_names::nvidia::{name}"), move || {
-            nvidia(gpu, form, None)
-        })
+        with_llvm(
+            &format!("releases::stable_names::nvidia::{name}"),
+            move || nvidia(gpu, form, None),
+        )
     });
     shared
         .chain(behaves)
         .chain(nvidia)
         .chain([
+            with_llvm("stable_names::same_bytes", || same_bytes(&[], false)),
+            with_llvm("stable_names::same_bytes_with_debug_information", || {
+                same_bytes(&["-g"], true)
+            }),
+            with_llvm("stable_names::same_bytes_of_libraries", same_libraries),
+            with_llvm("stable_names::copies_that_cannot_be_made", no_copies),
             with_llvm("stable_names::files_with_equal_names", equal_names),
             with_llvm("stable_names::kernels_in_a_header", header),
             with_llvm(
@@ -214,7 +221,8 @@ pub(crate) fn machines(remote: &str) -> Outcome {
     for (_, flags) in CHECKOUTS {
         checkouts(flags, Some(remote))?;
     }
-    for (_, gpu, form) in NVIDIA {
+    // `make test` runs without NVIDIA's tools.
+    for (_, gpu, form) in NVIDIA.into_iter().filter(|_| nvcc().is_some()) {
         nvidia(gpu, form, Some(remote))?;
     }
     passed()
@@ -378,6 +386,107 @@ fn stubs_of_runtime(
         "-fembed-offload-object=runtime.bin",
     ]))?;
     Ok(work.path().join("runtime.o"))
+}
+
+/// Renames also the objects of the host link.
+const IN_OBJECTS: &str = "-Wl,--wrapper-stable-names=objects";
+
+/// Programs of two places are the same bytes, of objects and of an archive.
+fn same_bytes(flags: &'static [&'static str], has_debug: bool) -> Outcome {
+    let work = Work::new();
+    let memory = Path::new("/dev/shm");
+    let elsewhere = memory.is_dir().then(|| Work::within(memory));
+    let trees = [(&work, "one"), (&work, "two/deeper")];
+    // Source locations in debug information keep their length.
+    let more = elsewhere.iter().filter(|_| !has_debug);
+    let trees: Vec<_> = trees
+        .into_iter()
+        .chain(more.map(|work| (work, "three")))
+        .collect();
+    let compile_flags = [flags, &["-O1", OFFLOAD[1]]].concat();
+    for (place, tree) in &trees {
+        sources(place, tree);
+        compile(place, tree, &["main", "other"], &compile_flags)?;
+        run(place
+            .command(llvm("llvm-ar"))
+            .current_dir(place.path().join(tree))
+            .args(["rcsD", "libother.a", "other.o"]))?;
+    }
+    // gold writes the temporary path of a CPU image into it.
+    for linker in ["lld", "bfd", "mold", "wild"] {
+        if host_linker(linker).is_none() {
+            missing(linker)?;
+            continue;
+        }
+        for inputs in [["main.o", "other.o"], ["main.o", "-lother"]] {
+            let mut programs = Vec::new();
+            for (place, tree) in &trees {
+                let linker = format!("-fuse-ld={linker}");
+                let flags = [flags, &[OFFLOAD[1], &linker, IN_OBJECTS, "-L."]].concat();
+                let stderr = stderr_of(&mut link(place, tree, &inputs, &flags))?;
+                expect_not_in(&stderr, "warning")?;
+                let program = place.path().join(tree).join("program");
+                expect_equal(
+                    linker.as_str(),
+                    OUTPUT,
+                    &run_offloaded(&mut place.command(&program))?,
+                )?;
+                programs.push(std::fs::read(program)?);
+            }
+            let (first, others) = programs.split_first().ok_or("no program")?;
+            for (program, (_, tree)) in others.iter().zip(&trees[1..]) {
+                ensure(program == first, || {
+                    format!("{linker}, {inputs:?}: the program of {tree} differs")
+                })?;
+            }
+        }
+        work.expect_no_temps()?;
+    }
+    passed()
+}
+
+/// Shared libraries of two checkouts are the same bytes, with their dynamic symbols.
+fn same_libraries() -> Outcome {
+    let work = Work::new();
+    let mut libraries = Vec::new();
+    for tree in ["one", "two/deeper"] {
+        sources(&work, tree);
+        compile(&work, tree, &["other"], &["-O1", OFFLOAD[1]])?;
+        let flags = [OFFLOAD[1], "-fuse-ld=lld", "-shared", IN_OBJECTS];
+        run(&mut link(&work, tree, &["other.o"], &flags))?;
+        libraries.push(std::fs::read(work.path().join(tree).join("program"))?);
+    }
+    ensure(libraries[0] == libraries[1], || "the libraries differ")?;
+    passed()
+}
+
+/// If an input cannot be copied, a warning names it, and the program works.
+fn no_copies() -> Outcome {
+    let work = Work::new();
+    sources(&work, "tree");
+    compile(&work, "tree", &["main", "other"], &["-O1", OFFLOAD[1]])?;
+    run(work
+        .command(llvm("llvm-ar"))
+        .current_dir(work.path().join("tree"))
+        .args(["rcsDT", "libthin.a", "other.o"]))?;
+    work.file("tree/script.so", "INPUT(other.o)");
+    for (input, why) in [
+        ("libthin.a", "`libthin.a`: a thin archive"),
+        (
+            "script.so",
+            "`other.o`: a linker script or an object names this file",
+        ),
+    ] {
+        let flags = [OFFLOAD[1], "-fuse-ld=lld", IN_OBJECTS];
+        let stderr = stderr_of(&mut link(&work, "tree", &["main.o", input], &flags))?;
+        expect_in(
+            &stderr,
+            &format!("warning: the output depends on the place of its source files: {why}"),
+        )?;
+        let program = work.path().join("tree/program");
+        expect_equal(input, OUTPUT, &run_offloaded(&mut work.command(program))?)?;
+    }
+    passed()
 }
 
 fn programs(

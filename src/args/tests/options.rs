@@ -176,6 +176,9 @@ const CASES: &[(&str, Check)] = &[
     ("--wrapper-late-images=on --wrapper-late-images=off", |r| {
         r.run.late_images == LateImages::Off.into()
     }),
+    ("--wrapper-stable-names=objects", |r| {
+        r.run.kernel_names == KernelNames::InObjects.into()
+    }),
     ("--wrapper-stable-names=on", |r| {
         r.run.kernel_names == KernelNames::Stable.into()
     }),
@@ -463,7 +466,7 @@ fn wrong_values_name_the_option() {
     );
     assert_eq!(
         error("--wrapper-stable-names=yes"),
-        "--wrapper-stable-names=yes: expected on or off"
+        "--wrapper-stable-names=yes: expected on, objects or off"
     );
     assert_eq!(
         error("--wrapper-late-images=yes"),

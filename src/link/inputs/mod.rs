@@ -106,7 +106,7 @@ impl InputFile {
     }
 
     /// The number of bytes that are mapped already.
-    fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         match &self.contents {
             Contents::Read(bytes) => bytes.as_slice().len(),
             Contents::Later(_) => 0,

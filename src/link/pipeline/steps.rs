@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 
 use super::line_inputs::input_specs;
 use super::{DeviceCode, HostLink, Link, Scanned};
-use crate::args::Role;
 use crate::args::settings::{Destination, LinkSettings, LlvmOption};
+use crate::args::{LineChanges, Role};
 use crate::link::device::{self, Linked};
 use crate::link::host::Done;
 use crate::link::inputs::Inputs;
@@ -330,7 +330,11 @@ impl Link<'_> {
     /// linker alone, as if this process had become the linker.
     pub(super) fn plain_link(&self, endings: &[OsString]) -> Result<()> {
         let (settings, session) = (self.settings, self.session);
-        let line = host::command(self.arguments, &self.linker, None, &[], endings);
+        let changes = LineChanges {
+            libraries: endings,
+            ..LineChanges::default()
+        };
+        let line = host::command(self.arguments, &self.linker, &changes);
         let preloaded = self.background.take_linker();
         let is_traced = matches!(settings.run.time_trace, Some(Destination::File(_)));
         let result = if preloaded.is_none() && !is_traced {
@@ -365,9 +369,15 @@ impl Link<'_> {
     ) -> Cmd {
         let additions = host::additions(self.settings, &self.linker, &host.triple, objects);
         let endings = host::endings(self.settings, &host.runtime);
+        let changes = LineChanges {
+            output: output.map(Path::as_os_str),
+            objects: &additions,
+            libraries: &endings,
+            copies: Some(&host.copies),
+        };
         Cmd {
             inputs: host.inputs.clone(),
-            ..host::command(self.arguments, &self.linker, output, &additions, &endings)
+            ..host::command(self.arguments, &self.linker, &changes)
         }
     }
 

@@ -1,0 +1,147 @@
+//! Copies of the inputs of a host link with stable names (`--wrapper-stable-names=objects`). The names
+//! of clang have other lengths in other checkouts, and linkers sort symbols by their names. So two
+//! programs are the same bytes only if their objects have stable names before the link.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Cursor;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use super::Link;
+use super::line_inputs::input_specs;
+use crate::args::settings::{InputSpec, KernelNames};
+use crate::link::inputs::{InputFile, Inputs, Loaded, map_all};
+use offload_formats::archive::{self, MemberContents, NewMember};
+use offload_formats::magic::{Magic, magic};
+use offload_formats::stable_names::StableNames;
+use offload_formats::{bitcode, elf::rename as elf};
+
+/// The paths of copies, by the token of the command line that names the input.
+pub(super) type Copies = BTreeMap<usize, PathBuf>;
+
+impl Link<'_> {
+    /// Writes copies of the inputs with stable `names`. None if the program gets the names after its
+    /// link, because the user has not asked for copies, or an input cannot be copied.
+    ///
+    /// # Errors
+    /// A copy cannot be written.
+    pub(super) fn copies(&self, inputs: &Inputs, names: &StableNames) -> Result<Option<Copies>> {
+        if names.is_empty() || self.settings.run.kernel_names.get()? != KernelNames::InObjects {
+            return Ok(None);
+        }
+        let size = |file: &InputFile| file.size();
+        let renamed = map_all(&inputs.files, size, |_, file| {
+            renamed(file.kind, file.data(), names)
+                .with_context(|| format!("`{}`", file.path.display()))
+        });
+        let named = self.tokens_of(inputs);
+        let (mut new, mut why) = (Vec::new(), None);
+        for (index, renamed) in renamed.into_iter().enumerate() {
+            match (renamed, named.get(&index)) {
+                (Ok(None), _) => {}
+                (Ok(Some(bytes)), Some(Some(tokens))) => new.push((index, tokens, bytes)),
+                (Ok(Some(_)), _) => {
+                    let path = inputs.files[index].path.display();
+                    why = Some(format!(
+                        "`{path}`: a linker script or an object names this file"
+                    ));
+                }
+                (Err(error), _) => why = Some(format!("{error:#}")),
+            }
+        }
+        if let Some(why) = why {
+            self.session.shell.warn(&format!(
+                "the output depends on the place of its source files: {why}"
+            ));
+            return Ok(None);
+        }
+        let mut copies = Copies::new();
+        for (index, tokens, bytes) in new {
+            let file = &inputs.files[index];
+            let name = file.path.file_stem().unwrap_or_default().to_string_lossy();
+            let extension = if file.kind == Magic::Archive {
+                ".a"
+            } else {
+                ".o"
+            };
+            let path = self.session.scratch.path(&name, extension)?;
+            std::fs::write(&path, bytes)
+                .with_context(|| format!("cannot write `{}`", path.display()))?;
+            copies.extend(tokens.iter().map(|token| (*token, path.clone())));
+        }
+        Ok(Some(copies))
+    }
+
+    /// The tokens that name each file; none for a file that a linker script or an object names.
+    fn tokens_of(&self, inputs: &Inputs) -> BTreeMap<usize, Option<BTreeSet<usize>>> {
+        let specs = input_specs(self.settings, &self.search);
+        let direct: BTreeSet<(usize, usize)> = specs
+            .iter()
+            .zip(&inputs.named)
+            .filter_map(|(spec, named)| Some(((*named)?, spec.token)))
+            .collect();
+        let mut all = BTreeMap::new();
+        for load in &inputs.loads {
+            let Loaded::File(file) = load.what else {
+                continue;
+            };
+            let tokens = all.entry(file).or_insert_with(|| Some(BTreeSet::new()));
+            if direct.contains(&(file, load.token)) && load.token != InputSpec::NO_TOKEN {
+                if let Some(tokens) = tokens {
+                    tokens.insert(load.token);
+                }
+            } else {
+                *tokens = None;
+            }
+        }
+        all
+    }
+}
+
+/// The input `data` with stable `names`; none if it has no ID to replace.
+///
+/// # Errors
+/// It cannot be renamed.
+fn renamed(kind: Magic, data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>> {
+    match kind {
+        Magic::Elf => Ok(elf::rename(data, names)?),
+        Magic::Bitcode => Ok(bitcode::rename(data, names)?),
+        Magic::Archive => renamed_archive(data, names),
+        _ => Ok(None),
+    }
+}
+
+fn renamed_archive(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>> {
+    if !names.is_in(data) {
+        return Ok(None);
+    }
+    let (mut members, mut is_changed) = (Vec::new(), false);
+    for member in archive::members(data)? {
+        let member = member?;
+        let name = std::str::from_utf8(member.name).context("a member's name is no UTF-8")?;
+        let MemberContents::Within { offset, size } = member.contents else {
+            bail!("a thin archive");
+        };
+        let contents = usize::try_from(offset)
+            .ok()
+            .zip(usize::try_from(size).ok())
+            .and_then(|(start, size)| data.get(start..)?.get(..size))
+            .with_context(|| format!("the member `{name}` is damaged"))?;
+        let new = renamed(magic(contents), contents, names).with_context(|| name.to_owned())?;
+        is_changed |= new.is_some();
+        members.push(NewMember {
+            name: name.to_owned(),
+            bytes: match new {
+                Some(new) => Box::new(new),
+                None => Box::new(contents),
+            },
+        });
+    }
+    if !is_changed {
+        return Ok(None);
+    }
+    let mut out = Cursor::new(Vec::new());
+    archive::write(members, &mut out)?;
+    Ok(Some(out.into_inner()))
+}
