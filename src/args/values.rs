@@ -81,7 +81,7 @@ pub enum KernelNames {
     /// Names that do not depend on the place of the source file, if possible.
     #[default]
     Stable,
-    /// The same, also in the objects of the host link, so that its output does not depend on the place
+    /// Stable names also in the objects of the host link, so that its output does not depend on the place
     /// of a source file at all.
     InObjects,
     /// The names that clang chose.

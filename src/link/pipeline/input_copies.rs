@@ -119,7 +119,7 @@ fn renamed_archive(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>> 
     let (mut members, mut is_changed) = (Vec::new(), false);
     for member in archive::members(data)? {
         let member = member?;
-        let name = std::str::from_utf8(member.name).context("a member's name is no UTF-8")?;
+        let name = std::str::from_utf8(member.name).context("the name of a member is not UTF-8")?;
         let MemberContents::Within { offset, size } = member.contents else {
             bail!("a thin archive");
         };

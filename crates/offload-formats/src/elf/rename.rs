@@ -129,7 +129,7 @@ pub fn rename(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malfo
     compose::join(data, &parts, &[]).map(Some)
 }
 
-/// Whether all sections of the NVIDIA object are of types that are known.
+/// Checks that all sections of an NVIDIA object are of known types.
 fn check_nvidia(object: &Object<'_>) -> Result<(), Malformed> {
     let is_known = |kind: u32| {
         kind < nvidia::FIRST
