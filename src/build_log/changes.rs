@@ -23,6 +23,8 @@ pub(crate) struct Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
+    /// Whether kernels have stable names. The device code changes with it.
+    StableNames,
     /// A kernel that moved to another line.
     Kernel,
     /// The device code of an object.
@@ -71,6 +73,10 @@ impl fmt::Display for Change {
         let value = |value: &Option<String>| value.clone().unwrap_or_default();
         let (old, new) = (value(old), value(new));
         match (kind, change) {
+            (Kind::StableNames, How::Removed) => {
+                f.write_str("the kernels no longer have stable names")
+            }
+            (Kind::StableNames, _) => f.write_str("the kernels now have stable names"),
             (Kind::Kernel, _) => write!(
                 f,
                 "the kernel {name} has moved from line {old} to line {new}"

@@ -150,20 +150,26 @@ fn why(store: Store, output: &Path, json: bool, shell: &Shell) -> Result<String>
         text.push_str(&format!("{target}\n"));
         for link in &history.links {
             let time = shown_moment(link.time_us);
-            if link.outcome == Outcome::Hit {
-                text.push_str(&format!("  {time}  found in the cache\n"));
-                continue;
-            }
-            text.push_str(&format!("  {time}  not in the cache\n"));
+            text.push_str(&match link.outcome {
+                Outcome::Hit => format!("  {time}  found in the cache\n"),
+                Outcome::Uncached => format!("  {time}  not cached\n"),
+                _ => format!("  {time}  not in the cache\n"),
+            });
             let changes: Vec<String> = link.changes.iter().map(ToString::to_string).collect();
-            let reasons = if changes.is_empty() {
-                vec![link.why.clone()]
-            } else {
-                changes
+            let reasons = match link.outcome {
+                Outcome::Hit => Vec::new(),
+                _ if changes.is_empty() => vec![link.why.clone()],
+                _ => changes,
             };
             reasons
                 .iter()
                 .for_each(|reason| text.push_str(&format!("    {}\n", printable(reason))));
+            if let Some(hit) = link.hit_us {
+                text.push_str(&format!(
+                    "    found in the cache at {}\n",
+                    shown_moment(hit)
+                ));
+            }
         }
     }
     Ok(wrapped(&text, shell.stdout_style().width))
@@ -175,6 +181,7 @@ fn link_json(link: &PastLink) -> serde_json::Value {
         "outcome": link.outcome.name(),
         "why": link.why,
         "changes": link.changes,
+        "hit_us": link.hit_us,
     })
 }
 

@@ -24,6 +24,14 @@ pub(crate) fn trials() -> Vec<Trial> {
             programs(compile, link)
         })
     });
+    let units = [
+        with_llvm("stable_names::units", || {
+            units("-Wl,--wrapper-distribute=off", false)
+        }),
+        with_llvm("stable_names::distributed_units", || {
+            units("-Wl,--wrapper-distribute", true)
+        }),
+    ];
     let nvidia = NVIDIA.into_iter().map(|(name, gpu, form)| {
         with_llvm(
             &format!("releases::stable_names::nvidia::{name}"),
@@ -33,6 +41,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     shared
         .chain(behaves)
         .chain(nvidia)
+        .chain(units)
         .chain([
             with_llvm("stable_names::same_bytes", || same_bytes(&[], false)),
             with_llvm("stable_names::same_bytes_with_debug_information", || {
@@ -276,6 +285,45 @@ fn checkouts(flags: &'static [&'static str], remote: Option<&str>) -> Outcome {
     passed()
 }
 
+/// ThinLTO: after a change of one unit in another checkout, only that unit is compiled. `remote`:
+/// whether the checkouts are on two machines.
+fn units(option: &'static str, remote: bool) -> Outcome {
+    let work = Work::new();
+    let url = format!("file://{}/remote", work.path().display());
+    let (_, thin) = CHECKOUTS[4];
+    // The compiler of distributed units has no equivalent of `-O2` at the link.
+    let link_flags = [&thin[1..], &ANY_SYMBOL, &[option]].concat();
+    for (tree, other, counts) in [
+        (
+            "one",
+            OTHER.to_owned(),
+            "0 units found in the cache, 2 compiled",
+        ),
+        (
+            "two/deeper",
+            OTHER.replace("v * 3", "v * 7"),
+            if remote {
+                "1 units found in the cache (1 of them in the remote cache), 1 compiled"
+            } else {
+                "1 units found in the cache, 1 compiled"
+            },
+        ),
+    ] {
+        sources(&work, tree);
+        work.file(&format!("{tree}/other.cpp"), &other);
+        compile(&work, tree, &["main", "other"], thin)?;
+        let mut command = link(&work, tree, &["main.o", "other.o"], &link_flags);
+        let stderr = stderr_of(with_cache(
+            &mut command,
+            &work,
+            tree,
+            remote.then_some(url.as_str()),
+        ))?;
+        expect_in(&stderr, counts)?;
+    }
+    passed()
+}
+
 /// Device code for NVIDIA GPUs. Two checkouts have the same image, and its machine code is that of
 /// the link with clang's names.
 fn nvidia(gpu: &'static str, form: &'static [&'static str], remote: Option<&str>) -> Outcome {
@@ -471,17 +519,22 @@ fn no_copies() -> Outcome {
         .args(["rcsDT", "libthin.a", "other.o"]))?;
     work.file("tree/script.so", "INPUT(other.o)");
     for (input, why) in [
-        ("libthin.a", "`libthin.a`: a thin archive"),
+        (
+            "libthin.a",
+            "`libthin.a`: a thin archive: create it without `--thin`",
+        ),
         (
             "script.so",
-            "`other.o`: a linker script or an object names this file",
+            "`other.o` is named by a linker script or an object: name it on the command line instead",
         ),
     ] {
         let flags = [OFFLOAD[1], "-fuse-ld=lld", IN_OBJECTS];
         let stderr = stderr_of(&mut link(&work, "tree", &["main.o", input], &flags))?;
         expect_in(
             &stderr,
-            &format!("warning: the output depends on the place of its source files: {why}"),
+            &format!(
+                "warning: the output depends on the place of its source files, because an input cannot be copied (--wrapper-stable-names=objects): {why}"
+            ),
         )?;
         let program = work.path().join("tree/program");
         expect_equal(input, OUTPUT, &run_offloaded(&mut work.command(program))?)?;

@@ -300,17 +300,17 @@ impl<'a> DeviceCache<'a> {
             shared,
             saved: entry.cost,
         };
-        if !history::ended_with_hit(self.cache, &place, resolved.key) {
-            let parts = self.key_parts(query, resolved);
-            let past = PastLink::new(Outcome::Hit, now_us(), parts);
-            let (cache, key) = (Arc::clone(self.cache), resolved.key);
+        let key = resolved.key;
+        if !history::is_last(self.cache, &place, Outcome::Hit, key.bytes()) {
+            let past = PastLink::hit(now_us(), self.key_parts(query, resolved));
+            let cache = Arc::clone(self.cache);
             self.cache
-                .later(move || history::add(&cache, &place, past, key));
+                .later(move || history::add(&cache, &place, past, key.bytes()));
         }
         if renewed && let Ok(text) = serde_json::to_vec(&manifest) {
             // The update only avoids reading the files again next time, so errors are ignored. File
             // stats mean nothing on other machines, so it stays local.
-            let (cache, key) = (Arc::clone(self.cache), resolved.key);
+            let cache = Arc::clone(self.cache);
             self.cache
                 .later(move || cache.put_record(key, &text, Scope::Local));
         }
@@ -391,7 +391,7 @@ impl<'a> DeviceCache<'a> {
         attempt: &mut Attempt<'_>,
     ) -> Result<(Usage, Keep)> {
         let parts = self.key_parts(query, &resolved);
-        let past = PastLink::new(Outcome::Miss, now_us(), parts).because(&resolved.miss);
+        let past = PastLink::miss(now_us(), parts, resolved.miss.clone());
         let key = resolved.key;
         let mut args = self.args_for(&resolved, query, inputs, &dependencies);
         // NVIDIA's tools create temporary files in offld's directory, and their messages may name
@@ -473,9 +473,15 @@ impl<'a> DeviceCache<'a> {
         };
         let cache = Arc::clone(self.cache);
         let keep = move |cost| {
-            let entry = entry?;
-            history::add(&cache, &place, past, key);
-            entry.store(&cache, cost)
+            let stored = entry.and_then(|entry| entry.store(&cache, cost));
+            match &stored {
+                Ok(()) => history::add(&cache, &place, past, key.bytes()),
+                Err(why) => {
+                    let past = PastLink::uncached(past.time_us, why.clone());
+                    history::add(&cache, &place, past, why.as_bytes());
+                }
+            }
+            stored
         };
         Ok((usage, Box::new(keep)))
     }
@@ -505,10 +511,18 @@ impl<'a> DeviceCache<'a> {
         )
     }
 
-    /// Counts a link that is not cached, and reports the reason.
-    pub(super) fn skip(&self, step: &str, why: &str) {
+    /// Counts a link that is not cached, and reports and remembers the reason.
+    pub(super) fn skip(&self, query: &LinkQuery<'_>, why: &str) {
         self.cache.count(Event::Uncached);
-        self.note(|| format!("{step}: not cached: {why}"));
+        self.note(|| format!("{}: not cached: {why}", query.cmd.step));
+        let place = Place::of(query.program, &query.job.target.to_string());
+        if !history::is_last(self.cache, &place, Outcome::Uncached, why.as_bytes()) {
+            let (cache, why) = (Arc::clone(self.cache), why.to_owned());
+            self.cache.later(move || {
+                let past = PastLink::uncached(now_us(), why.clone());
+                history::add(&cache, &place, past, why.as_bytes());
+            });
+        }
     }
 
     fn note(&self, text: impl Fn() -> String) {

@@ -137,7 +137,7 @@ impl<'w> Work for Links<'w> {
                     },
                     Err(why) => {
                         trace.set_arg("cache", Outcome::Uncached.name());
-                        cache.skip(&planned.cmd.step, &why);
+                        cache.skip(&query, &why);
                         line.outcome(Outcome::Uncached, &why);
                         None
                     }

@@ -44,7 +44,7 @@ impl Link<'_> {
                 (Ok(Some(_)), _) => {
                     let path = inputs.files[index].path.display();
                     why = Some(format!(
-                        "`{path}`: a linker script or an object names this file"
+                        "`{path}` is named by a linker script or an object: name it on the command line instead"
                     ));
                 }
                 (Err(error), _) => why = Some(format!("{error:#}")),
@@ -52,7 +52,7 @@ impl Link<'_> {
         }
         if let Some(why) = why {
             self.session.shell.warn(&format!(
-                "the output depends on the place of its source files: {why}"
+                "the output depends on the place of its source files, because an input cannot be copied (--wrapper-stable-names=objects): {why}"
             ));
             return Ok(None);
         }
@@ -121,7 +121,7 @@ fn renamed_archive(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>> 
         let member = member?;
         let name = std::str::from_utf8(member.name).context("the name of a member is not UTF-8")?;
         let MemberContents::Within { offset, size } = member.contents else {
-            bail!("a thin archive");
+            bail!("a thin archive: create it without `--thin`");
         };
         let contents = usize::try_from(offset)
             .ok()

@@ -49,7 +49,10 @@ impl<'a> StableCode<'a> {
         let image = |old: &'a DeviceImage<'a>| -> &'s DeviceImage<'s> {
             self.images.get(&std::ptr::from_ref(old)).unwrap_or(old)
         };
+        let is_renamed =
+            |old: &&'a DeviceImage<'a>| self.images.contains_key(&std::ptr::from_ref(*old));
         let job = |job: DeviceJob<'a>| DeviceJob {
+            stable_names: job.inputs.iter().any(is_renamed),
             inputs: job.inputs.into_iter().map(image).collect(),
             registered: job
                 .registered

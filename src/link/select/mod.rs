@@ -37,6 +37,8 @@ pub(crate) struct DeviceJob<'a> {
     /// Whether other host code may use kernels and variables of the modules. The objects of the
     /// modules then do not list all used ones.
     pub is_open: bool,
+    /// Whether the inputs have stable names of OpenMP kernels. They are renamed after selection.
+    pub stable_names: bool,
     /// The inputs, in the order in which the host linker reads their objects.
     pub inputs: Vec<&'a DeviceImage<'a>>,
     /// The names of kernels and variables that host code registers with the image. They are filled
@@ -204,6 +206,7 @@ fn select_once<'a>(
             kinds,
             modules: modules::of(&inputs),
             is_open: modules::is_open(&inputs, facts, &taken, options),
+            stable_names: false,
             inputs,
             registered: BTreeSet::new(),
         });

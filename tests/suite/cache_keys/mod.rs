@@ -208,14 +208,19 @@ fn library(linker: &str) -> Outcome {
 }
 
 /// The report of `offld cache why` about the last link of `program`.
-fn last_link(case: &Case) -> Result<(String, serde_json::Value), Failed> {
+fn last_link(case: &Case) -> Result<serde_json::Value, Failed> {
     let mut command = case.work.command(crate::support::offld());
     command.args(["cache", "why", "--json", "program"]);
     let report = run(command.env("OFFLD_CACHE", case.work.path().join("cache")))?;
     let report: serde_json::Value = serde_json::from_str(&report)?;
-    let last = report["targets"][0]["links"][0].clone();
-    let outcome = last["outcome"].as_str().unwrap_or_default().to_owned();
-    Ok((outcome, last["changes"].clone()))
+    Ok(report["targets"][0]["links"][0].clone())
+}
+
+/// The report of `offld cache why` for people.
+fn report(case: &Case) -> Result<String, Failed> {
+    let mut command = case.work.command(crate::support::offld());
+    command.args(["cache", "why", "program"]);
+    run(command.env("OFFLD_CACHE", case.work.path().join("cache")))
 }
 
 /// A miss names arguments, variables and kernels with their values, compared with the most similar
@@ -230,7 +235,11 @@ fn explained() -> Outcome {
     )?;
     expect_in(&stderr, "has no device link of `program`")?;
     case.linked(&[], "1001")?;
-    expect_equal("first", "miss", &last_link(&case)?.0)?;
+    expect_equal(
+        "first",
+        r#""miss""#,
+        &last_link(&case)?["outcome"].to_string(),
+    )?;
     // An experiment, and back.
     let log = case.work.path().join("log");
     let mut link = case.link();
@@ -240,8 +249,13 @@ fn explained() -> Outcome {
             .env("LD_RUN_PATH", "/x")
             .env("OFFLD_CACHE_LOG", &log),
     )?;
-    let (outcome, changes) = last_link(&case)?;
-    expect_equal("experiment", "miss", &outcome)?;
+    let experiment = last_link(&case)?;
+    let changes = &experiment["changes"];
+    expect_equal(
+        "experiment",
+        r#""miss""#,
+        &experiment["outcome"].to_string(),
+    )?;
     let logged: serde_json::Value = serde_json::from_str(&fs::read_to_string(&log)?)?;
     expect_equal(
         "in the log",
@@ -268,9 +282,25 @@ fn explained() -> Outcome {
         &stderr,
         "the kernel kernel has moved from line 5 to line 6, the device code of kernel.o",
     )?;
-    // A hit is remembered.
+    // A hit does not hide the reason of the miss before.
     case.linked(&[], "1002")?;
-    expect_equal("last", "hit", &last_link(&case)?.0)?;
+    let last = last_link(&case)?;
+    expect_equal("last", r#""miss""#, &last["outcome"].to_string())?;
+    ensure(last["hit_us"].is_u64(), || last.to_string())?;
+    expect_in(&report(&case)?, "\n    found in the cache at 2")?;
+    // A link that cannot be cached is remembered.
+    let mut map = case.link();
+    run(map.args(["-Xoffload-linker", "-Map=map"]))?;
+    expect_in(
+        &report(&case)?,
+        "  not cached\n    the cache does not support the linker argument `-Map=map`\n",
+    )?;
+    // Stable names that were turned off come before the device code that they change.
+    let stderr = stderr_of(case.link().env("OFFLD_STABLE_NAMES", "off"))?;
+    expect_in(
+        &stderr,
+        "not in the cache: the kernels no longer have stable names, the device code of kernel.o",
+    )?;
     // Contents under another name are the same.
     fs::rename(
         case.work.path().join("kernel.o"),
@@ -295,12 +325,8 @@ fn explained() -> Outcome {
         &stderr,
         "not in the cache: the linker argument `--no-eh-frame-hdr` was added\n",
     )?;
-    let mut text = case.work.command(crate::support::offld());
-    let report = run(text
-        .args(["cache", "why", "program"])
-        .env("OFFLD_CACHE", case.work.path().join("cache")))?;
     expect_in(
-        &report,
+        &report(&case)?,
         "  not in the cache\n    the linker argument `--no-eh-frame-hdr` was added\n",
     )?;
     passed()

@@ -85,18 +85,20 @@ pub fn rename(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malfo
         .filter(|(_, section)| has_names(section))
         .filter_map(|(index, section)| Some((index, names.replaced(section.body)?)))
         .collect();
+    let mut sections = object.sections.iter();
+    if let Some(section) = sections.find(|section| {
+        BITCODE.contains(&section.name) && (!tables.is_empty() || names.is_in(section.body))
+    }) {
+        return Err(Malformed::new(
+            "bitcode in an object",
+            section.header.offset,
+        ));
+    }
     if tables.is_empty() {
         return Ok(None);
     }
     if object.head.machine == elf::EM_AMDGPU {
         return Err(Malformed::new("notes of an AMD object name its kernels", 0));
-    }
-    let mut sections = object.sections.iter();
-    if let Some(section) = sections.find(|section| BITCODE.contains(&section.name)) {
-        return Err(Malformed::new(
-            "bitcode in an object",
-            section.header.offset,
-        ));
     }
     let is_nvidia = object.head.machine == elf::EM_CUDA;
     if is_nvidia {

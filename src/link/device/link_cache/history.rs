@@ -20,6 +20,8 @@ pub(crate) struct KeyParts {
     pub(super) inputs: Vec<(String, String)>,
     /// The registered kernels and variables.
     pub(super) kernels: BTreeSet<String>,
+    /// Whether OpenMP kernels have stable names.
+    pub(super) stable_names: bool,
     /// The path and the digest of the linker and of each program that it runs.
     pub(super) linkers: Vec<(String, String)>,
     pub(super) arguments: Vec<String>,
@@ -34,14 +36,17 @@ pub(crate) struct PastLink {
     /// The time, in microseconds since 1970.
     pub(crate) time_us: u64,
     pub(crate) outcome: Outcome,
-    /// The reason of a miss.
+    /// The reason of a miss, or the reason why the link cannot be cached.
     pub(crate) why: String,
     /// The changes since the most similar earlier link.
     pub(crate) changes: Vec<Change>,
-    parts: KeyParts,
+    /// The time of the last hit after a miss, in microseconds since 1970.
+    pub(crate) hit_us: Option<u64>,
+    /// None for a link that cannot be cached.
+    parts: Option<KeyParts>,
 }
 
-/// The links of an output for a target, the last one first.
+/// The different links of an output for a target, the last one first.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct History {
     pub(crate) links: Vec<PastLink>,
@@ -63,12 +68,12 @@ impl Place {
     }
 
     fn key(&self) -> Key {
-        key("history 3", &self.output, &self.target)
+        key("history 4", &self.output, &self.target)
     }
 
-    /// The key of the record with the outcome and the key of the last link.
+    /// The key of the record about the last link, [`last_record`].
     fn last_key(&self) -> Key {
-        key("history last 1", &self.output, &self.target)
+        key("history last 2", &self.output, &self.target)
     }
 }
 
@@ -111,29 +116,54 @@ impl History {
 
     /// The changes from the most similar link to `now`. `None` without an earlier link.
     pub(super) fn changes(&self, now: &KeyParts) -> Option<Vec<Change>> {
-        let changes = self.links.iter().map(|link| link.parts.changes(now));
+        let parts = self.links.iter().filter_map(|link| link.parts.as_ref());
+        let changes = parts.map(|parts| parts.changes(now));
         // The first of several, which is the last link.
         changes.min_by_key(Vec::len)
     }
+
+    /// Adds `link` as the last one. A hit of a link that missed before stays a miss with a later hit, so
+    /// that its reason is not lost.
+    fn add(&mut self, mut link: PastLink) {
+        let is_same = |known: &PastLink| match &known.parts {
+            Some(parts) => link.parts.as_ref() == Some(parts),
+            None => link.parts.is_none() && known.why == link.why,
+        };
+        let known = self.links.iter().position(is_same);
+        let known = known.map(|at| self.links.remove(at));
+        if let Some(known) = known
+            && link.outcome == Outcome::Hit
+        {
+            link = PastLink {
+                hit_us: Some(link.time_us),
+                ..known
+            };
+        }
+        self.links.insert(0, link);
+        self.links.truncate(REMEMBERED);
+    }
 }
 
-/// Whether the last link at `place` was a hit with the key `image`. Such links are frequent, so a
-/// small record answers this.
-pub(super) fn ended_with_hit(cache: &Cache, place: &Place, image: Key) -> bool {
+/// The record about the last link: its outcome, and the key of its image or the reason why it cannot
+/// be cached.
+fn last_record(outcome: Outcome, identity: &[u8]) -> Vec<u8> {
+    [outcome.name().as_bytes(), b" ", identity].concat()
+}
+
+/// Whether the last link at `place` had this outcome and identity. Links are often repeated, so a small
+/// record answers this.
+pub(super) fn is_last(cache: &Cache, place: &Place, outcome: Outcome, identity: &[u8]) -> bool {
     let last = cache.record(place.last_key(), Scope::Local);
-    last.is_some_and(|last| {
-        last.strip_prefix(Outcome::Hit.name().as_bytes()) == Some(&image.bytes()[..])
-    })
+    last.is_some_and(|last| last == last_record(outcome, identity))
 }
 
-/// Adds a link with the key `image` to the history at `place`. Errors are ignored: the history only explains misses.
-pub(super) fn add(cache: &Cache, place: &Place, link: PastLink, image: Key) {
-    let last = [link.outcome.name().as_bytes(), image.bytes()].concat();
+/// Adds a link to the history at `place`. `identity`: the key of its image, or the reason why it
+/// cannot be cached. Errors are ignored: the history only explains misses.
+pub(super) fn add(cache: &Cache, place: &Place, link: PastLink, identity: &[u8]) {
+    let last = last_record(link.outcome, identity);
     let _ = cache.put_record(place.last_key(), &last, Scope::Local);
     let mut history = History::read(cache, place).unwrap_or_default();
-    history.links.retain(|known| known.parts != link.parts);
-    history.links.insert(0, link);
-    history.links.truncate(REMEMBERED);
+    history.add(link);
     if let Ok(record) = serde_json::to_vec(&history) {
         let _ = cache.put_record(place.key(), &record, Scope::Local);
     }
@@ -147,19 +177,28 @@ pub(super) fn add(cache: &Cache, place: &Place, link: PastLink, image: Key) {
 }
 
 impl PastLink {
-    pub(super) fn new(outcome: Outcome, time_us: u64, parts: KeyParts) -> PastLink {
+    pub(super) fn hit(time_us: u64, parts: KeyParts) -> PastLink {
+        PastLink::new(Outcome::Hit, time_us, Miss::default(), Some(parts))
+    }
+
+    pub(super) fn miss(time_us: u64, parts: KeyParts, why: Miss) -> PastLink {
+        PastLink::new(Outcome::Miss, time_us, why, Some(parts))
+    }
+
+    /// A link that cannot be cached, because of `why`.
+    pub(super) fn uncached(time_us: u64, why: String) -> PastLink {
+        PastLink::new(Outcome::Uncached, time_us, why.into(), None)
+    }
+
+    fn new(outcome: Outcome, time_us: u64, why: Miss, parts: Option<KeyParts>) -> PastLink {
         PastLink {
             time_us,
             outcome,
-            why: String::new(),
-            changes: Vec::new(),
+            why: why.text,
+            changes: why.changes,
+            hit_us: None,
             parts,
         }
-    }
-
-    pub(super) fn because(mut self, why: &Miss) -> PastLink {
-        (self.why, self.changes) = (why.text.clone(), why.changes.clone());
-        self
     }
 }
 
@@ -197,7 +236,16 @@ impl Miss {
 impl KeyParts {
     /// The changes from these parts to `now`.
     fn changes(&self, now: &KeyParts) -> Vec<Change> {
-        let mut all = moved_kernels(&self.kernels, &now.kernels);
+        let mut all = Vec::new();
+        if self.stable_names != now.stable_names {
+            let how = if now.stable_names {
+                How::Added
+            } else {
+                How::Removed
+            };
+            all.push(Change::new(ChangeKind::StableNames, "", how));
+        }
+        all.extend(moved_kernels(&self.kernels, &now.kernels));
         all.extend(of_inputs(&self.inputs, &now.inputs));
         all.extend(of_arguments(&self.arguments, &now.arguments));
         all.extend(of_variables(&self.variables, &now.variables));
@@ -353,6 +401,7 @@ mod tests {
         KeyParts {
             inputs: vec![pair("a.o", "1"), pair("b.o", "2")],
             kernels: BTreeSet::from(["__omp_offloading_0_d_main_l3".to_owned()]),
+            stable_names: false,
             linkers: vec![pair("/bin/ld", "3")],
             arguments: vec!["-O2".to_owned(), "-lm".to_owned()],
             variables: BTreeMap::from([("LC_ALL".to_owned(), "C".to_owned())]),
@@ -361,7 +410,7 @@ mod tests {
     }
 
     fn past(parts: KeyParts) -> PastLink {
-        PastLink::new(Outcome::Miss, 0, parts)
+        PastLink::miss(0, parts, Miss::default())
     }
 
     fn text(old: Vec<KeyParts>, now: &KeyParts) -> String {
@@ -439,6 +488,47 @@ mod tests {
             text(vec![experiment, parts()], &now),
             "the device code of a.o has changed"
         );
+    }
+
+    #[test]
+    fn a_hit_does_not_replace_the_reason_of_its_miss() {
+        let miss = PastLink::miss(1, parts(), Miss::from("new".to_owned()));
+        let uncached = PastLink::uncached(2, "a script".to_owned());
+        let mut history = History::default();
+        for link in [
+            &miss,
+            &uncached,
+            &uncached,
+            &PastLink::hit(3, parts()),
+            &PastLink::hit(4, parts()),
+        ] {
+            history.add(link.clone());
+        }
+        let found = PastLink {
+            hit_us: Some(4),
+            ..miss.clone()
+        };
+        assert_eq!(history.links, [found, uncached]);
+        // Another miss of the same link has another reason.
+        history.add(miss.clone());
+        assert_eq!(history.links[0], miss);
+    }
+
+    #[test]
+    fn stable_names_are_named_before_the_code_that_they_change() {
+        let now = KeyParts {
+            stable_names: true,
+            inputs: vec![
+                ("a.o".to_owned(), "8".to_owned()),
+                parts().inputs[1].clone(),
+            ],
+            ..parts()
+        };
+        assert_eq!(
+            text(vec![parts()], &now),
+            "the kernels now have stable names, the device code of a.o has changed"
+        );
+        assert!(text(vec![now], &parts()).starts_with("the kernels no longer have stable names, "));
     }
 
     #[test]

@@ -58,6 +58,7 @@ impl DeviceCache<'_> {
                 .map(|(input, digest)| (input.origin.to_string(), digest.to_string()))
                 .collect(),
             kernels: query.job.registered.clone(),
+            stable_names: query.job.stable_names,
             linkers: programs
                 .zip(tools)
                 .map(|(program, tool)| (program.display().to_string(), tool.digest.to_string()))
