@@ -50,6 +50,9 @@ cold() {
     cp -a "$work/cache.other" "$OFFLD_CACHE"
 }
 
+# The same for two sides of offld.
+cold_for_both() { cold ours; }
+
 # Creates the cache for `cold`, by a link of another program for the same kind of device. OPTIONS are clang's.
 other_program() { # OPTIONS...
     local line

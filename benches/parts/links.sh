@@ -170,6 +170,7 @@ group_many() {
     # shellcheck disable=SC2046 # numbers
     generate_main many $(seq 0 $((count - 1)))
     on_disk_and_in_memory many_rows many "$count objects" many/mix.o "${objects[@]}"
+    names_rows "$count objects" many/mix.o "${objects[@]}"
     units_archive=many/libunits.a
     "$llvm/bin/llvm-ar" rcs many/libunits.a many/mix.o "${objects[@]}"
     many_rows '' '' many-archive "an archive of $count" many/libunits.a
@@ -186,6 +187,20 @@ many_rows() { # SUFFIX MORE-TITLE KEY TITLE INPUTS...
     [ -z "$suffix" ] || return 0
     program_row "$key-host" "$title, warm, one changed on the host" "$line" host_change
     program_row "$key-device" "$title, warm, one changed on the device" "$line" device_change
+}
+
+# The cost of stable names: both sides are offld, and the other one keeps the names of clang.
+names_rows() { # TITLE INPUTS...
+    local line
+    line="$(argv -fuse-ld=lld "${offload[@]}" many/main.o "${@:2}" -o OUT)"
+    names_row() { # KEY TITLE [NAME=VALUE...]
+        row "$1" "$2, compared with the names of clang" theirs="$ours $(line_for theirs "$line") --wrapper-stable-names=off" \
+            ours="$ours $(line_for ours "$line")" after=agree paired=1 runs="$PAIRED_RUNS" "${@:3}"
+    }
+    other_program "${offload[@]}"
+    names_row many-names-cold "$1, cold" before=cold_for_both
+    new_cache many-names
+    names_row many-names-warm "$1, warm"
 }
 
 # Links that need only some members of an archive: the wrappers read the others, but do not link them.
