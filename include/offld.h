@@ -674,7 +674,7 @@ offld_status offld_package_add(struct offld_package *package,
 
 /**
  * Sets the programming models of an image, one bit for each: `OFFLD_KIND_OPENMP` and so on, or 0.
- * Use 3 for HIP if a linker of LLVM 15 to 19 reads the package.
+ * Use 3 for HIP if a linker of LLVM 15 to 20 reads the package.
  */
 offld_status offld_package_set_kinds(struct offld_package *package, size_t index, uint32_t kinds, struct offld_error **error);
 

@@ -25,17 +25,17 @@
 //!   [`size()`] and [`check()`]. Each serializes to the JSON that the command prints.
 //! * [`formats`]: conversion between bytes and values, one module for each format. It opens no
 //!   files and starts no processes. It is the crate `offload-formats`, which can be used alone.
-//! * [`model`] and [`target`], also from that crate: the basic types. Offload kinds, image kinds and
-//!   registration generations; targets, the rule for which image serves which target, and the one
-//!   order of images.
+//! * [`model`] and [`target`], also from that crate: the basic types. Offload kinds, image kinds
+//!   and registration generations; targets, the rule for which image serves which target, and the
+//!   one order of images.
 //! * [`args`]: the command line of a link as a list of tagged tokens, and the settings that it
 //!   requests.
 //! * [`Error`], the error of all these functions, and [`error::Malformed`], a format error with its
 //!   offset.
 //!
 //! Everything else is private, because the stages of a link follow changes in compilers and
-//! runtimes. Public structs are `#[non_exhaustive]` if fields may be added. Most enums can be matched
-//! exhaustively; a new variant raises the minor version.
+//! runtimes. Public structs are `#[non_exhaustive]` if fields may be added. Most enums can be
+//! matched exhaustively; a new variant raises the minor version.
 //!
 //! # Files must not change while they are read
 //!

@@ -1,6 +1,6 @@
 //! Locates the tools of a link: the device compiler, the real host linker and the directory of the
-//! OpenMP runtime. Runs only `clang -dumpversion`, and only if the path does not contain the
-//! version, and `--version` of a compiler whose name does not contain `clang`.
+//! OpenMP runtime. Runs only two commands: `clang -dumpversion` if the path does not contain the
+//! version, and `--version` of a named compiler whose file name does not contain `clang`.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -13,7 +13,6 @@ use crate::args::settings::{DeviceOptions, HostOptions, LinkSettings, Named};
 use offld_system::environment;
 use offld_system::programs::{is_ourselves, our_folders};
 use offld_system::run;
-use offld_system::session::Session;
 use offload_formats::model::llvm_major;
 
 /// The major versions that are searched for as `clang-NN`, newest first, after the plain name.
@@ -49,8 +48,8 @@ pub(crate) struct Choice {
 }
 
 /// Finds the compiler for device links. Candidates, in order: the one that `options` name
-/// (`--offld-clang=`, `OFFLD_CLANG`), the clang that started offld, a clang in offld's directory, plain and versioned
-/// names on `PATH`, the directories of Debian's packages.
+/// (`--offld-clang=`, `OFFLD_CLANG`), the clang that started offld, a clang in offld's directory,
+/// plain and versioned names on `PATH`, the directories of Debian's packages.
 ///
 /// If the inputs contain bitcode of LLVM `need`, the first candidate of that version wins, else the
 /// first newer one, with a warning. Older versions cannot read the bitcode, so it is an error if
@@ -64,7 +63,7 @@ pub(crate) fn device_compiler(
 ) -> Result<Choice> {
     let named = options.map_or_else(
         || {
-            LinkSettings::of_environment(&Session::env)
+            LinkSettings::of_environment(&environment::get)
                 .device
                 .offld_clang
         },
@@ -296,7 +295,7 @@ pub(crate) fn llvm_tool(name: &str, options: &DeviceOptions) -> PathBuf {
 pub(crate) fn host_linker(options: Option<&HostOptions>, ld_first: bool) -> Result<PathBuf> {
     let named = options.map_or_else(
         || {
-            LinkSettings::of_environment(&Session::env)
+            LinkSettings::of_environment(&environment::get)
                 .host
                 .offld_linker
         },
@@ -435,7 +434,7 @@ pub(crate) fn cuda_tool(name: &str, cuda_path: Option<&Path>) -> Result<PathBuf>
 
 /// A tool of NVIDIA's PyPI packages in the active Python environment.
 fn wheel(name: &str) -> Option<PathBuf> {
-    let environment = PathBuf::from(Session::env(environment::VIRTUAL_ENV)?);
+    let environment = PathBuf::from(environment::get(environment::VIRTUAL_ENV)?);
     let entries = |folder: &Path| {
         std::fs::read_dir(folder)
             .ok()

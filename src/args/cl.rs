@@ -39,7 +39,6 @@ impl ToolSpec {
     }
 }
 
-/// One option.
 #[derive(Debug)]
 pub(crate) struct Opt {
     /// The name, without dashes.
@@ -114,7 +113,6 @@ pub(crate) enum Kind {
 /// The number of positional arguments that a tool accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Positional {
-    /// None.
     None,
     /// At most one.
     One,

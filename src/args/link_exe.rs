@@ -69,9 +69,9 @@ pub(super) fn is_msvc(triple: &str) -> bool {
             .any(|e| triple.contains(e))
 }
 
-/// The possible entry functions of a program, if no option sets the entry. The linker looks for
-/// them. The start code of the C library calls the first few, and offld may not find the library
-/// with that code. On i386 their names start with `_`.
+/// The possible entry functions of a program, which the linker looks for if no option sets the
+/// entry. The start code of the C library calls the first few, but offld may not find that library.
+/// On i386 the names start with `_`.
 pub fn default_entries() -> impl Iterator<Item = String> {
     const NAMES: [&str; 10] = [
         "main",

@@ -60,13 +60,13 @@ pub(crate) fn response_style(role: Role, argv: &[OsString]) -> Style {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// Print offld's help. Only if it is the sole argument: on a link line it belongs to the linker
-    /// (docs/spec/faults.md F23).
+    /// Print offld's help. `--help` requests it only as the sole argument: on a link's command
+    /// line, the option belongs to the linker (docs/spec/faults.md F23).
     Help {
         /// `--help-hidden`: also lists options of earlier releases.
         hidden: bool,
     },
-    /// Print offld's version, also only if it is the sole argument.
+    /// Print offld's version, which `--version` requests only as the sole argument.
     Version,
     /// A link.
     Link,
@@ -136,13 +136,13 @@ pub struct ArgumentList {
 /// Changes of a command line for the host link.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LineChanges<'c> {
-    /// Replaces the output.
+    /// The output that replaces the user's.
     pub output: Option<&'c OsStr>,
-    /// Go to the position of the objects of LLVM's wrapper.
+    /// Objects to insert where LLVM's wrapper inserts its own.
     pub objects: &'c [OsString],
-    /// Go after the last input.
+    /// Libraries to insert after the last input.
     pub libraries: &'c [OsString],
-    /// Copies of inputs, which replace them, by the token that names the input.
+    /// Copies that replace inputs, by the token that names each input.
     pub copies: Option<&'c BTreeMap<usize, PathBuf>>,
 }
 

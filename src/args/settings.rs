@@ -414,8 +414,9 @@ impl LinkSettings {
             .collect()
     }
 
-    /// Whether temporary files go into the directory of the output. clang passes `--save-temps` for
-    /// each form of `-save-temps`, and the option itself to the device compiler.
+    /// Whether temporary files go into the directory of the output (`-save-temps=obj`). clang
+    /// passes `--save-temps` for each form of the option, and the form itself only in
+    /// `--device-compiler=`.
     pub(crate) fn saves_temps_beside_output(&self) -> bool {
         let mut kinds = self
             .device
@@ -484,7 +485,7 @@ impl LinkSettings {
             Id::PassRemarksMissed => remarks("-pass-remarks-missed="),
             Id::PtxasArg => device.ptxas_args.push(value.to_owned()),
             Id::TargetFeature => device.target_features.push(target_arg()),
-            // offld always does what these request.
+            // offld always behaves as these options request.
             Id::ClangBackend | Id::StripSections => {}
 
             Id::Cache => cache.folder = named("--wrapper-cache"),
@@ -558,7 +559,7 @@ impl LinkSettings {
             Id::LinkNoDefaultLib => host.without_libraries.push(value.to_owned()),
             // `new` reads it, because -o wins.
             Id::LinkOut => {}
-            // The inputs, and the state of those that follow.
+            // `Walk` and `input` handle inputs, and options that change the state of later inputs.
             Id::AsNeeded | Id::Bdynamic | Id::Bstatic | Id::EndGroup | Id::EndLib => {}
             Id::Format | Id::Library | Id::LinkWholeArchive | Id::NoAsNeeded => {}
             Id::NoWholeArchive | Id::PopState | Id::PushState | Id::StartGroup => {}

@@ -211,8 +211,8 @@ pub enum Id {
     WholeArchive,
     Wrap,
     Z,
-    // Other options of host linkers, listed so that offld takes no operand for an input and no long
-    // name for a letter with a value.
+    // Other options of host linkers, listed so that offld does not mistake an operand for an input,
+    // or a long name for a letter with a value.
     Flag,
     Operand,
 }

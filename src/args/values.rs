@@ -17,7 +17,7 @@ pub(super) fn text(value: &OsStr) -> String {
     value.to_string_lossy().into_owned()
 }
 
-/// The location of a file that the user requests of links.
+/// The destination of a file that the user requests from links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
     /// An option names the file of one link.
@@ -78,11 +78,11 @@ pub(super) fn late_images(option: &str, value: &OsStr) -> Result<LateImages> {
 /// The names of OpenMP kernels in a linked program (docs/explanation/stable-names.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KernelNames {
-    /// Names that do not depend on the place of the source file, if possible.
+    /// Names that do not depend on the location of the source file, if possible.
     #[default]
     Stable,
-    /// Stable names also in the objects of the host link, so that its output does not depend on the place
-    /// of a source file at all.
+    /// Stable names also in the objects of the host link, so that its output does not depend on the
+    /// location of a source file at all.
     InObjects,
     /// The names that clang chose.
     Clang,

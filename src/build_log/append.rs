@@ -74,15 +74,15 @@ fn append(state: &mut State, path: &Path, record: &Record) -> io::Result<()> {
     )
 }
 
-/// Appends `line`. With `after_half`, the file ends in half a line, which is ended first.
+/// Appends `line`. `after_half`: the file ends in half a line, so a line break comes first.
 fn write_line(file: &mut impl Write, line: &[u8], after_half: bool) -> io::Result<()> {
     let with_end = |before: &[u8]| [before, line, b"\n"].concat();
     let before: &[u8] = if after_half { b"\n" } else { b"" };
     if write_once(file, &with_end(before))? {
         return Ok(());
     }
-    // The missing rest alone would follow lines that others have written meanwhile. So the half is
-    // ended, and the line is written again.
+    // Another process may have appended lines meanwhile, so the missing rest must not be appended.
+    // The half line gets a line break, and the whole line is written again.
     if write_once(file, &with_end(b"\n"))? {
         return Ok(());
     }
@@ -176,8 +176,8 @@ mod tests {
         }));
     }
 
-    /// A file on a disk that has room for `room` bytes per write, for the first `times` writes, and
-    /// then for everything.
+    /// A file whose first `times` writes take at most `room` bytes each. Later writes take
+    /// everything.
     struct Disk {
         text: Vec<u8>,
         room: usize,

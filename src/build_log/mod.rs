@@ -105,12 +105,12 @@ pub(crate) struct Record {
     pub node: Option<String>,
     /// Total duration, in microseconds.
     pub wall_us: u64,
-    /// The part of it that the link waited for its slot, in microseconds.
+    /// The part of the duration in which the link waited for its slot, in microseconds.
     #[serde(default)]
     pub waited_us: u64,
-    /// CPU time of all programs that ran for it, in microseconds.
+    /// CPU time of all programs that ran for the link, in microseconds.
     pub cpu_us: u64,
-    /// Their peak resident memory, in bytes.
+    /// Peak resident memory of these programs, in bytes.
     pub peak_memory: u64,
     /// For a cache hit: the cost of making the image, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -311,7 +311,7 @@ pub(crate) struct Summary {
     pub misses: u64,
     /// Misses whose image could not be stored in the cache.
     pub not_kept: u64,
-    /// Links that the cache cannot help.
+    /// Links that ran without the cache.
     pub uncached: u64,
     /// Links that failed.
     pub failed: u64,

@@ -123,7 +123,7 @@ fn short(number: u32, what: &str) -> Result<u16, OffldError> {
 }
 
 /// Sets the programming models of an image, one bit for each: `OFFLD_KIND_OPENMP` and so on, or 0.
-/// Use 3 for HIP if a linker of LLVM 15 to 19 reads the package.
+/// Use 3 for HIP if a linker of LLVM 15 to 20 reads the package.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offld_package_set_kinds(
     package: Option<&mut OffldPackage>,

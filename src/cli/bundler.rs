@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 
-use super::help;
+use super::tool_help;
 use crate::args::cl::{self, Kind, Opt, Outcome, ParsedLine, Positional};
 use offld_system::environment;
 use offld_system::session::Session;
@@ -119,7 +119,7 @@ static TOOL: cl::ToolSpec = cl::ToolSpec {
         Opt::new("verbose", Kind::Flag, "", "Print debug information."),
     ],
     positional: Positional::None,
-    version: || help::llvm_version(NAME),
+    version: || tool_help::llvm_version(NAME),
 };
 
 /// The options, for the manual page.
@@ -146,7 +146,7 @@ Current supported types are:
 pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     let line = match cl::parse(&TOOL, shell.name(), argv)? {
         Outcome::Print(text) => {
-            help::of_llvm(&text, shell);
+            tool_help::of_llvm(&text, shell);
             return Ok(());
         }
         Outcome::Run(line) => line,

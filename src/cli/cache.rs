@@ -18,7 +18,6 @@ use crate::build_log::{self, Outcome, Summary, micros};
 use crate::link::device::history::{self, History, PastLink};
 use offld_system::environment::parse_size;
 use offld_system::environment::{self, OFFLD_CACHE_KEY};
-use offld_system::session::Session;
 use offld_system::shell::{self, Shell};
 use offld_system::store::local::{Collected, EVENTS, Store};
 use offld_system::store::settings::{self, Setting};
@@ -60,7 +59,7 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         log: Option<PathBuf>,
     },
-    /// Print why the last device links of OUTPUT were not in the cache
+    /// Print why the last device links of OUTPUT were misses or uncached
     Why {
         /// Write the report as JSON
         #[arg(long)]
@@ -89,7 +88,7 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
         print(build_stats(log.as_deref(), since.as_deref(), *json, shell)?.as_bytes());
         return Ok(());
     }
-    let setting = settings::resolve(settings::named_by_environment(&Session::env));
+    let setting = settings::resolve(settings::named_by_environment(&environment::get));
     let Setting {
         root,
         limit,
@@ -278,7 +277,7 @@ fn text(store: &Store, width: Option<usize>) -> String {
     if let Some(shared) = remote::shown_of_environment() {
         lines.insert(1, ("remote cache", shared));
         let signed =
-            Session::env(OFFLD_CACHE_KEY).map(|key| ("signing key", key.display().to_string()));
+            environment::get(OFFLD_CACHE_KEY).map(|key| ("signing key", key.display().to_string()));
         signed.into_iter().for_each(|line| lines.insert(2, line));
     }
     if contents.earlier > 0 {
@@ -344,7 +343,7 @@ fn build_stats(
     json: bool,
     shell: &Shell,
 ) -> Result<String> {
-    let from_environment = || Session::env(environment::OFFLD_CACHE_LOG).map(PathBuf::from);
+    let from_environment = || environment::get(environment::OFFLD_CACHE_LOG).map(PathBuf::from);
     let log = log
         .map(Path::to_owned)
         .or_else(from_environment)

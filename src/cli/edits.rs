@@ -49,8 +49,8 @@ pub(super) struct Prune {
     /// Remove images for these devices
     #[arg(long, value_name = "PATTERNS", value_hint = ValueHint::Other, value_delimiter = ',')]
     drop: Vec<Selector>,
-    /// Allow removing the last image of a registration; the program then falls back to the host, or
-    /// fails if offloading is mandatory
+    /// Allow removing the last image of a registration, bundle or object; OpenMP programs then run
+    /// on the host, CUDA and HIP programs fail
     #[arg(long)]
     allow_empty: bool,
     #[command(flatten)]

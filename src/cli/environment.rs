@@ -206,7 +206,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         "OFFLD_WITHIN",
         LINK,
-        "Set by offld for programs that it starts, so that a link inside a device link does not wait for that device link.",
+        "Internal; do not set. offld sets it for programs that it starts, so that a link inside a device link does not wait for that device link.",
     ),
     row(
         "OFFLOAD_BUNDLER_COMPRESS",
@@ -256,7 +256,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         "XDG_RUNTIME_DIR",
         LINK,
-        "Session directory of the user: in its offld, offld processes see each other's device links.",
+        "Session directory of the user. offld processes use its subdirectory offld to see each other's device links.",
     ),
 ];
 

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::{EMULATED_TOOLS, help};
+use super::{EMULATED_TOOLS, tool_help};
 use crate::args::settings::{Jobs, LinkSettings, Named};
 use crate::args::{ArgumentList, Mode, Role};
 use crate::link::pipeline::{self, DistributorRequest};
-use offld_system::session::Session;
+use offld_system::environment;
 use offld_system::shell::Shell;
 use offload_formats::model::printable;
 
@@ -39,8 +39,8 @@ pub(super) fn ld(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
 fn run(argv: &[OsString], shell: &Arc<Shell>, role: Role, ld_first: bool) -> Result<()> {
     let arguments = ArgumentList::read(role, argv.to_vec())?;
     match arguments.mode() {
-        Mode::Help { hidden } => return help::linker(role, hidden, shell),
-        Mode::Version => return help::version(role),
+        Mode::Help { hidden } => return tool_help::linker(role, hidden, shell),
+        Mode::Version => return tool_help::version(role),
         Mode::Link => {}
     }
     if let Some(list) = pipeline::llvm_help(&arguments)? {
@@ -48,7 +48,7 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, role: Role, ld_first: bool) -> Res
         let _ = writeln!(std::io::stdout(), "{list}");
         return Ok(());
     }
-    help::warn_of_misspelled(&arguments, shell);
+    tool_help::warn_of_misspelled(&arguments, shell);
     pipeline::run(&arguments, shell, ld_first, false)
 }
 
@@ -105,7 +105,7 @@ pub(super) fn thinlto_distributor(options: ThinltoDistributor, shell: &Arc<Shell
         remote_jobs,
         verbose,
     } = options;
-    let mut settings = LinkSettings::of_environment(&Session::env);
+    let mut settings = LinkSettings::of_environment(&environment::get);
     settings.run.jobs = jobs.map_or(Jobs::Auto, Jobs::N);
     settings.run.verbose = verbose;
     if let Some(folder) = cache {

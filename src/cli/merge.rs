@@ -28,9 +28,10 @@ const FAILED: u8 = 2;
 /// The options of `offld merge`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "If one of the files is a host part, the command restores the file that `offld split` has split.\n\
-    Otherwise the files are builds of one source for different devices, and the first build gets the images of all. The host code of\n\
-    all builds must be the same, every image must contain every registered kernel, and two images for one device must not differ.\n\
+    after_help = "If one of the files is a host half, the command restores the file that `offld split` has split.\n\
+    Otherwise the files are builds of one source for different devices, and the output is the first build with the images of all\n\
+    builds. The host code of all builds must be the same, every image must contain every registered kernel, and two images for one\n\
+    device must not differ.\n\
     Compile all builds from the same source tree (OpenMP), and with the same -cuid= (HIP).\n\
     In wheels and directories, files with the same name are merged; files without device code must be the same in all builds.\n\n\
     Exit status: 0, or 2 if a file could not be read or merged.\n\n\
@@ -40,8 +41,8 @@ const FAILED: u8 = 2;
 )]
 #[command(group = clap::ArgGroup::new("place").required(true).multiple(false).args(["output", "dir"]))]
 pub(super) struct Options {
-    /// A host part and all its device parts, or a directory with such parts, as written by
-    /// `offld split`; or builds for different devices: files, wheels or directories
+    /// A host half and all its parts, or a directory with such files, as written by `offld split`;
+    /// or builds for different devices: files, wheels or directories
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Write the merged file or directory to OUT; - for stdout
@@ -77,7 +78,7 @@ fn open(path: &Path) -> Result<(PathBuf, FileSlice)> {
     ))
 }
 
-/// Joins one file from a host part and its parts, in any order, or merges whole builds.
+/// Joins one file from a host half and its parts, in any order, or merges whole builds.
 fn parts(files: &[PathBuf], options: &Options, session: &Session, text: &mut String) -> Result<()> {
     if let Some(folder) = files.iter().find(|path| path.is_dir()) {
         if let Some(file) = files.iter().find(|path| !path.is_dir()) {
@@ -125,12 +126,12 @@ fn builds(
             .map(|(path, _)| path.display().to_string())
             .unwrap_or_default();
         bail!(
-            "{file} is not a host part of `offld split`: pass a host part with its device parts, or several builds"
+            "{file} is not a host half of `offld split`: pass a host half with its parts, or several builds"
         );
     };
     if let Some((part, _)) = files.iter().find(|(_, piece)| is_part(piece)) {
         bail!(
-            "{} is a device part of `offld split`: pass its host part (NAME.host) as well",
+            "{} is a part of `offld split`: pass its host half (NAME.host) as well",
             part.display()
         );
     }
@@ -250,7 +251,7 @@ fn join_parts(job: &Job, place: &Path, session: &Session, text: &mut String) -> 
 enum Work {
     /// Copy a file.
     Copy(PathBuf, PathBuf),
-    /// Join a host part and its parts.
+    /// Join a host half and its parts.
     Merge {
         host: PathBuf,
         parts: Vec<PathBuf>,

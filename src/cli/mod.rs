@@ -15,6 +15,7 @@ mod packager;
 mod reports;
 mod size;
 mod split;
+mod tool_help;
 mod topics;
 mod wrapper;
 
@@ -70,7 +71,7 @@ pub(crate) const EMULATED_TOOLS: [EmulatedTool; 8] = [
         about: "a replacement for LLVM's tool, which clang runs with -B DIR",
         only_as_ld: false,
         family: Family::Link,
-        options: || help::options(Role::Wrapper),
+        options: || tool_help::options(Role::Wrapper),
         run: link::clang_linker_wrapper,
     },
     EmulatedTool {
@@ -78,7 +79,7 @@ pub(crate) const EMULATED_TOOLS: [EmulatedTool; 8] = [
         about: "the linker, for -fuse-ld=offld, --ld-path= or direct use",
         only_as_ld: false,
         family: Family::Link,
-        options: || help::options(Role::Ld),
+        options: || tool_help::options(Role::Ld),
         run: link::ld_offld,
     },
     EmulatedTool {
@@ -86,7 +87,7 @@ pub(crate) const EMULATED_TOOLS: [EmulatedTool; 8] = [
         about: "the linker, for drivers such as gcc that only support -B DIR",
         only_as_ld: true,
         family: Family::Link,
-        options: || help::options(Role::Ld),
+        options: || tool_help::options(Role::Ld),
         run: link::ld,
     },
     EmulatedTool {

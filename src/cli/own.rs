@@ -132,7 +132,7 @@ commands! {
     /// Remove device images from finished files
     "prune" Prune(edits::Prune) edits::prune;
     "Change"
-    /// Split files into a host part and device parts
+    /// Split files into a host half and a part per device
     "split" Split(split::Options) split::run;
     "Change"
     /// Join split parts, or builds for several devices

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 
-use super::help;
+use super::tool_help;
 use crate::args::cl::{self, Kind, Opt, Outcome, ParsedLine, Positional};
 use crate::toolchain;
 use offld_system::session::Session;
@@ -111,7 +111,7 @@ pub(super) fn clang_offload_packager(argv: &[OsString], shell: &Arc<Shell>) -> R
 fn run(argv: &[OsString], shell: &Arc<Shell>, old_name: bool) -> Result<()> {
     let line = match cl::parse(&TOOL, shell.name(), argv)? {
         Outcome::Print(text) => {
-            help::of_llvm(&text, shell);
+            tool_help::of_llvm(&text, shell);
             return Ok(());
         }
         Outcome::Run(line) => line,
@@ -147,7 +147,7 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, old_name: bool) -> Result<()> {
         .collect();
     match (input, output) {
         (None, None) => {
-            help::of_llvm(line.help(), shell);
+            tool_help::of_llvm(line.help(), shell);
             Ok(())
         }
         (Some(_), Some(_)) => {

@@ -104,8 +104,8 @@ pub(super) fn inspect(options: Inspect, shell: &Arc<Shell>) -> Result<()> {
 /// The options of `offld check`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit status: 0 if the answer is yes for every file, 1 if an answer is no or unknown, 2 if a file could not be read.\n\
-    The last line of the output is the answer for all files.\n\n\
+    after_help = "Exit status: 0 if the verdict is yes, 1 if it is no or unknown, 2 if a file could not be read.\n\
+    The verdict is the last line of the output.\n\n\
     Examples:\n  offld check program\n  offld check --for gfx90a:xnack+ libkernels.so\n  \
     offld check --for sm_90,sm_120 package.whl\n  offld check --for native build/\n  \
     offld check --json lib.so | jq '.files[].findings[].text'"

@@ -27,7 +27,7 @@ const OVER_BUDGET: u8 = 3;
 /// The options of `offld size`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every byte of a file is counted once, with its size in the file and its uncompressed size. Compressed bytes are\n\
+    after_help = "Every byte of a file is counted once. The report shows the size in the file and the uncompressed size. Compressed bytes are\n\
     distributed in proportion to uncompressed size.\n\n\
     Exit status: 0, or 3 if a budget is exceeded, or 2 if a part could not be read (the errors are on stderr; the report covers the\n\
     other parts).\n\n\

@@ -1,4 +1,4 @@
-//! `offld split FILE… -d DIR`: splits files into a host part and one part for each device.
+//! `offld split FILE… -d DIR`: splits files into a host half and one part for each device.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,8 +43,8 @@ pub(super) struct Options {
     /// Write the parts below DIR
     #[arg(short, long, value_name = "DIR")]
     dir: PathBuf,
-    /// Leave compressed streams that cannot be reproduced byte for byte in the host part, instead
-    /// of recompressing the file first
+    /// If a compressed stream cannot be reproduced byte for byte, leave it in the host half instead
+    /// of recompressing it
     #[arg(long)]
     keep_original: bool,
 }
@@ -152,7 +152,7 @@ fn one(
     }
     if kept > 0 {
         text.push_str(&format!(
-            "  {} cannot be reproduced: left in the host part\n",
+            "  {} cannot be reproduced: left in the host half\n",
             streams(kept)
         ));
     }

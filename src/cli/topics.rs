@@ -4,7 +4,7 @@
 
 use super::EMULATED_TOOLS;
 use super::environment::{VARIABLES, Variable};
-use super::help::spelling;
+use super::tool_help::spelling;
 use crate::args::own_rows;
 
 /// The assumed width of a screen, in columns.
@@ -122,7 +122,8 @@ pub(super) const TOPICS: &[Topic] = &[
              Temporary files  a directory in TMPDIR for each link, removed at its end; with\n                 \
              a launcher next to the output, or in OFFLD_SHARED_TMP\n\
              Running links    XDG_RUNTIME_DIR/offld, else offld-UID in TMPDIR: a file for\n                 \
-             each process with device links; the last process removes it\n\n\
+             each process with device links; the last process removes the\n                 \
+             directory\n\n\
              offld writes complete outputs or none. There is no configuration file.",
         )
     },
@@ -158,8 +159,8 @@ pub(super) const TOPICS: &[Topic] = &[
          RUSTFLAGS=\"-Clinker=clang -Clink-arg=--ld-path=DIR/ld.offld\"\n\
          ld without a compiler driver, linking fat objects\n    \
          DIR/ld.offld in place of ld\n\n\
-         With clang's offload flags on the command line, pass -B; without them, pass\n\
-         --ld-path=. If you pass both, LLVM's wrapper links the device code.\n\n\
+         With clang's offload flags, pass -B DIR. If you pass only --ld-path= with these\n\
+         flags, LLVM's wrapper links the device code.\n\n\
          --wrapper-verbose prints the commands of a link, --dry-run prints them and runs\n\
          none, --wrapper-why prints which archive members are linked, and\n\
          --wrapper-time-trace=FILE writes a time trace. With a compiler driver, prefix\n\

@@ -1,5 +1,5 @@
-//! [`inspect`], [`size`] and [`check`]: the device code of a file, what its bytes are for, and
-//! whether it will run.
+//! [`inspect`], [`size`] and [`check`]: list the device code of a file, attribute its bytes, and
+//! check whether the code will run.
 
 use std::fs::File;
 use std::path::Path;
@@ -242,13 +242,13 @@ pub fn size(path: impl AsRef<Path>, options: &SizeOptions) -> Result<SizeReport,
     Ok(SizeReport::new(sizes, total, Vec::new()))
 }
 
-/// The question and the files that it covers.
+/// Options for checking.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct CheckOptions {
-    /// The devices for which to determine the image that each would load: `gfx90a:xnack+`,
-    /// `cuda:sm_90`, `x86-64-v3`, or `native` for those of this machine. Empty: check that
-    /// everything the file registers exists.
+    /// The devices for which to find the loaded image: `gfx90a:xnack+`, `cuda:sm_90`, `x86-64-v3`,
+    /// or `native` for those of this machine. Empty: check that everything the file registers
+    /// exists.
     pub devices: Vec<String>,
     /// Patterns such as `*cuda*`: checks only files, and members of zip files and tar archives,
     /// whose path or name matches one of them. Empty: all.

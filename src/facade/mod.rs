@@ -244,8 +244,8 @@ with_methods!(WrapOptions {
 /// registers them when the program starts. CUDA and HIP require a single fatbinary or bundle; `-`
 /// is stdin or stdout.
 ///
-/// This function runs `offld-llvm`: the one that `OFFLD_LLVM` names, or the one next to the running
-/// program.
+/// This function runs `offld-llvm`: the one that `OFFLD_LLVM` names, else the one next to the
+/// running program or in `../libexec/offld` from there.
 ///
 /// # Errors
 /// [`Error::StepFailed`] if `offld-llvm` fails; [`Error::Malformed`] and [`Error::Io`] for

@@ -1,5 +1,5 @@
-//! Containers of device images: [`pack`] and [`extract`], like `llvm-offload-binary`; [`bundle`] and
-//! [`unbundle`], like `clang-offload-bundler`.
+//! Containers of device images: [`pack`] and [`extract`], like `llvm-offload-binary`; [`bundle`]
+//! and [`unbundle`], like `clang-offload-bundler`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

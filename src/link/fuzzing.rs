@@ -1,4 +1,4 @@
-//! The reading of a link input from end to end, for the fuzz target `link_inputs`. It is compiled
+//! Reads a link input from end to end, for the fuzz target `link_inputs`. This module is compiled
 //! only with `--cfg fuzzing`, which cargo-fuzz sets.
 
 use std::path::{Path, PathBuf};

@@ -200,15 +200,15 @@ fn check_bounds(linked: &[u8], tables: &[&str], linker: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The directory of a file.
+/// The directory of a file; `.` for a name without one.
 pub(crate) fn folder_of(file: &Path) -> &Path {
     file.parent()
         .filter(|folder| *folder != Path::new(""))
         .unwrap_or(Path::new("."))
 }
 
-/// Returns the llvm-objcopy command that renames the entry tables `tables` of a relocatable output
-/// in the same way. In a dry run, the names are those for an empty output, as with LLVM.
+/// Returns the llvm-objcopy command that edits a relocatable output like [`finish_relocatable`]. In
+/// a dry run, the names are those for an empty output, as with LLVM.
 pub(crate) fn objcopy_command(
     output: &Path,
     tables: &[&str],
@@ -352,8 +352,8 @@ pub(crate) fn input_names(inputs: &Inputs) -> Vec<String> {
         .collect()
 }
 
-// Output of the host link: checks that it is complete. For late images, also handles existing
-// files and symlinks in the linker's way.
+// Output of the host link: checks that it is complete. For late images, also treats existing files
+// and symlinks as the linker does.
 
 /// Checks that the linker has written its complete output. GNU ld ignores failures of its last
 /// writes, for example on a full disk. The check reads headers only.

@@ -1,5 +1,6 @@
 //! Stages of a link. Each stage takes the results of earlier stages by reference and returns a new
-//! value. `pipeline` calls the stages in order; read it first. Stages do not call each other.
+//! value. `pipeline` calls the stages in order; read it first. Stages do not call each other,
+//! except for the helpers in `SHARED` of `tests/hygiene.rs`.
 
 pub(crate) mod device;
 #[cfg(fuzzing)]

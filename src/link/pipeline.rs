@@ -35,7 +35,7 @@ use background::Background;
 use input_copies::Copies;
 use late::{NamesNotPut, Unfilled};
 use line_inputs::{input_specs, out_name};
-use offld_system::environment::OFFLD_TIME_TRACE;
+use offld_system::environment::{self, OFFLD_TIME_TRACE};
 use offld_system::launcher::Launcher;
 use offld_system::session::{Session, SessionOptions};
 use offld_system::shell::Shell;
@@ -53,7 +53,7 @@ pub(crate) fn run(
     ld_first: bool,
     embedded: bool,
 ) -> Result<()> {
-    let settings = LinkSettings::new(arguments, &Session::env)?;
+    let settings = LinkSettings::new(arguments, &environment::get)?;
     let run = &settings.run;
     let output = out_name(&settings);
     // A dry run prints the same commands on every machine.
@@ -133,14 +133,14 @@ fn trace_file(trace: &Destination, output: &Path) -> PathBuf {
     ))
 }
 
-/// Returns the list of LLVM's options if the arguments ask for it, such as `-mllvm --help`. They
-/// then ask for no link.
+/// Returns the list of LLVM's options if the arguments ask for it, such as `-mllvm --help`. There
+/// is then no link to run.
 pub(crate) fn llvm_help(arguments: &ArgumentList) -> Result<Option<String>> {
     // Most command lines pass no options to LLVM, and do not need to be parsed a second time.
     if !arguments.tokens().iter().any(|token| token == "-mllvm") {
         return Ok(None);
     }
-    steps::llvm_help(&LinkSettings::new(arguments, &Session::env)?)
+    steps::llvm_help(&LinkSettings::new(arguments, &environment::get)?)
 }
 
 /// Compiles the translation units of a ThinLTO link, for the ld.lld that started this process.
@@ -182,8 +182,8 @@ struct Link<'a> {
 /// The device code of a link.
 enum DeviceCode {
     Linked(Box<Images>),
-    /// Nothing to link, with the arguments that the host link lacks for images that an input
-    /// registers.
+    /// No device code to link. Contains the arguments that the host link needs for images that an
+    /// input registers, and that the command line lacks.
     None(Vec<OsString>),
 }
 
@@ -255,8 +255,8 @@ impl<'a> Link<'a> {
         // (`--reproduce`).
         self.write_reproduction()?;
 
-        // The images in the containers that their runtimes read. After this, no input is read. There are no images
-        // without device code, or if another wrapper has registered it.
+        // The images in the containers that their runtimes read. After this, no input is read. If
+        // there is no device code, or another wrapper has registered it, the link has no images.
         let images = match settings.device.override_images.as_slice() {
             [] => self.device_images()?,
             options => DeviceCode::Linked(Box::new(self.override_images(options)?)),
@@ -277,7 +277,7 @@ impl<'a> Link<'a> {
             return payload::emit(&payloads, self.output, session);
         }
 
-        // A late link is complete with the images in its program.
+        // A late link is complete after the images are written into the program.
         let registering = session.trace.span(span::WRAP, 0);
         if host.late && self.fill(unfilled, &host, &payloads)? {
             return Ok(());
@@ -295,8 +295,8 @@ impl<'a> Link<'a> {
         self.host_link(&host, &objects, &register::tables(&payloads))
     }
 
-    /// Links the device code of the inputs. There are no images without device code, or if it is
-    /// registered already.
+    /// Links the device code of the inputs. If there is no device code, or another wrapper has
+    /// registered it, the link has no images.
     fn device_images(&self) -> Result<DeviceCode> {
         let (settings, session) = (self.settings, self.session);
         // The contents of every file that the command line names, with archives as their members.
@@ -335,8 +335,8 @@ impl<'a> Link<'a> {
         self.warn_of_old_hip(&inputs, &facts, &images);
         session.signals.watch();
 
-        // One device link for each image of the program, in the order of registration. The host's
-        // own device code may call host code in archives.
+        // One device link for each image of the program, in the order of registration. Device code
+        // for the host's own CPU may call host code in archives.
         let triple = host::triple(settings, &facts)?;
         let arch = triple.split('-').next().unwrap_or_default();
         let host_code = scan::host_code(&inputs, &images, arch);
@@ -406,7 +406,8 @@ impl<'a> Link<'a> {
         }
 
         // The device links run in parallel with two steps: registration code is looked up or
-        // generated, and the host linker loads. For late images, that is a part of the host link.
+        // generated, and the host linker loads. If the host link runs in parallel with the device
+        // links, it includes both steps.
         let late_args = preload_args.clone();
         let prepare = || {
             if !is_beside {

@@ -57,8 +57,8 @@ pub(crate) struct RegisterContext<'a> {
     pub cache: Option<&'a Arc<Cache>>,
 }
 
-/// Starts generating the registration code for the images of `groups` while they are linked, if the
-/// code is known already and not in the cache.
+/// Starts generating the registration code of `groups` while their images are linked, if the code
+/// is not in the cache. If the code depends on the images, only starts LLVM.
 pub(crate) fn begin(groups: &[Group], context: &RegisterContext<'_>) {
     let plans: Option<Vec<Plan>> = groups
         .iter()
@@ -397,9 +397,9 @@ fn write_with_note(
 }
 
 /// Returns the commands of LLVM's tools that create the module `bitcode` and the object `object` of
-/// `payload`, one step each, as LLVM's wrapper of release 23 and later runs them for `--save-temps`.
-/// offld only prints them: pasted into a shell, they repeat the work of this process.
-/// llvm-offload-wrapper supports only the entry tables of LLVM 21 and later, and the SYCL
+/// `payload`, one step each, as LLVM's wrapper of release 23 and later runs them for
+/// `--save-temps`. offld only prints them: pasted into a shell, they repeat the work of this
+/// process. llvm-offload-wrapper supports only the entry tables of LLVM 21 and later, and the SYCL
 /// registration of LLVM 22; for others there are no commands.
 fn llvm_commands(
     payload: &Payload,

@@ -30,11 +30,10 @@ use crate::link::scan::{self, DeviceImage};
 use crate::toolchain::{self, Compiler};
 use archive::{Content, Root};
 use line::{OUT, ReproducedLine};
-use offld_system::environment::OFFLD_REPRODUCE;
+use offld_system::environment::{self, OFFLD_REPRODUCE};
 use offld_system::io::bytes::Bytes;
 use offld_system::io::loader::{self, RunPaths};
 use offld_system::posix_shell::quoted_if_needed;
-use offld_system::session::Session;
 use offld_system::{response, run};
 use offload_formats::magic::{Magic, magic};
 use offload_formats::target::Target;
@@ -43,7 +42,6 @@ use offload_formats::{bitcode, dynamic};
 /// The directory for the libraries that only libraries need.
 const NEEDED: &str = "needed";
 
-/// The link to reproduce.
 pub(crate) struct LinkToReproduce<'a> {
     /// The command line.
     pub arguments: &'a ArgumentList,
@@ -176,7 +174,7 @@ fn files(
         // The runtime's arguments add a search directory, so the link finds more libraries.
         let whole =
             ArgumentList::parse(Role::Ld, [link.arguments.tokens(), &tools.runtime].concat())?;
-        let settings = LinkSettings::new(&whole, &Session::env)?;
+        let settings = LinkSettings::new(&whole, &environment::get)?;
         let multiarch = host::multiarch(&settings);
         let search = Search::new(
             &settings.host.library_dirs,

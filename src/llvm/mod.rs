@@ -2,8 +2,8 @@
 //! objects, bitcode, assembly or text. LLVM is in a separate process so that its crashes do not end
 //! `offld`, and so that commands without LLVM do not load it.
 //!
-//! `protocol` is shared by both programs, [`find_program`] finds the executable, and [`Llvm`]
-//! manages the process for one command.
+//! Both programs use `offload_formats::registration::protocol`, [`find_program`] finds the
+//! executable, and [`Llvm`] manages the process for one command.
 
 #[cfg(test)]
 mod tests;
@@ -218,7 +218,7 @@ impl<'s> Llvm<'s> {
 /// Adds `OFFLD_LLVM` to the error of a program that ended without naming its build. If the variable
 /// is set, its value is the likely cause.
 fn blame(cmd: &Cmd, error: anyhow::Error) -> anyhow::Error {
-    match Session::env(environment::OFFLD_LLVM) {
+    match environment::get(environment::OFFLD_LLVM) {
         Some(_) => error.context(format!(
             "{}: `{}` is not a working offld-llvm",
             environment::OFFLD_LLVM,
@@ -243,7 +243,7 @@ fn check_build(cmd: &Cmd, hello: &[u8]) -> Result<()> {
 }
 
 fn timeout() -> Result<Duration> {
-    let Some(text) = Session::env(environment::OFFLD_LLVM_TIMEOUT) else {
+    let Some(text) = environment::get(environment::OFFLD_LLVM_TIMEOUT) else {
         return Ok(DEFAULT_TIMEOUT);
     };
     match text
@@ -263,7 +263,6 @@ fn timeout() -> Result<Duration> {
 // Finds `offld-llvm`: the path in `OFFLD_LLVM`, else the directory of the running `offld`, else
 // `../libexec/offld` from there.
 
-/// The program's file name.
 const PROGRAM_NAME: &str = "offld-llvm";
 
 /// Returns the path of `offld-llvm`.
@@ -272,7 +271,7 @@ const PROGRAM_NAME: &str = "offld-llvm";
 /// The program is in none of these locations. The error lists them, with the command that installs
 /// the program.
 pub(crate) fn find_program() -> Result<PathBuf> {
-    if let Some(named) = Session::env(environment::OFFLD_LLVM) {
+    if let Some(named) = environment::get(environment::OFFLD_LLVM) {
         let path = PathBuf::from(named);
         if !path.is_file() {
             bail!(

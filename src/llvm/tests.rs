@@ -167,7 +167,7 @@ struct Echoes(Arc<Mutex<Vec<Vec<u8>>>>);
 
 #[cfg(feature = "with-llvm")]
 impl run::Run for Echoes {
-    fn run(&self, _cmd: &Cmd) -> Result<offld_system::trace::Usage> {
+    fn run(&self, _cmd: &Cmd) -> Result<offld_system::signals::Usage> {
         bail!("nothing is run here")
     }
 

@@ -1,5 +1,4 @@
-//! Tools other than links, one directory each. Each is a request to the library, and none calls
-//! another.
+//! Tools other than links, one module each. Tools do not call each other.
 
 pub(crate) mod doctor;
 pub(crate) mod explain;

@@ -1,6 +1,6 @@
 //! Registration code for device images, as bitcode, text, assembly or an object, as from
-//! `llvm-offload-wrapper` and `clang-offload-wrapper` (docs/spec/containers.md 5). The module
-//! `registration` decides what is registered and how.
+//! `llvm-offload-wrapper` and `clang-offload-wrapper` (docs/spec/containers.md 5).
+//! `offload_formats::registration` decides the contents of the registration.
 //!
 //! Small images pass through LLVM. For larger ones, LLVM writes the module without them, and `fill`
 //! copies them to their positions in LLVM's output. Memory use does not depend on their size.
@@ -36,7 +36,6 @@ pub(crate) const INLINE_LIMIT: u64 = 1 << 20;
 /// The settings of a run of the wrapper.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
-    /// The host triple.
     pub host_triple: String,
     /// The runtime.
     pub kind: OffloadKind,
@@ -296,7 +295,7 @@ fn plan(request: &Request, images: &[Image], places: Places) -> Result<Plan> {
     })
 }
 
-// An input of the wrapper, of which only headers are read, and the contents to wrap.
+// An input of the wrapper, and the contents to wrap. Only headers of the input are read here.
 
 struct Source {
     path: PathBuf,
@@ -348,8 +347,8 @@ impl Source {
         Ok(())
     }
 
-    /// With `--save-temps`, writes the contents to the temporary file `<stem>.tmp` and prints its
-    /// path. For contents that are in no other file.
+    /// With `--save-temps`, writes the contents, which are in no other file, to the temporary file
+    /// `<stem>.tmp` and prints its path.
     fn keep(&self, stem: &str, session: &Session) -> Result<()> {
         if !session.scratch.keeps() {
             return Ok(());

@@ -453,7 +453,7 @@ fn either_way(major: u32) -> Outcome {
         "--image=file=c.cubin,triple=nvptx64-nvidia-cuda,arch=sm_70,kind=cuda",
         "--image=file=lto.o,triple=x86_64-pc-linux-gnu,arch=generic,kind=openmp",
     ];
-    let legacy: &[&str] = if major < 20 { &["--legacy-kinds"] } else { &[] };
+    let legacy: &[&str] = if major < 21 { &["--legacy-kinds"] } else { &[] };
     folder.run(&tool, ["-o", "theirs.bin"].into_iter().chain(images))?;
     folder.run(ours(), [&["-o", "ours.bin"], legacy, &images].concat())?;
     expect_equal(

@@ -3,8 +3,8 @@
 //! writes is written this way, except in the cache. The cache moves hard links, and never replaces
 //! a file by other contents.
 //!
-//! Here are also the temporary files and directories to remove when the process is ended early, and
-//! the attributes that a new version of a file gets from the old one.
+//! This file also tracks the temporary files and directories to remove when the process is ended
+//! early, and copies the attributes of an old file to its new version.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
@@ -234,8 +234,8 @@ const TRIES: u32 = 10;
 /// Time between two of these tries.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Registration of a temporary file or directory. It is dropped after that has been removed, or is
-/// no longer temporary.
+/// Registration of a temporary file or directory. It is dropped after the file or directory was
+/// removed, or is no longer temporary.
 #[derive(Debug)]
 pub(super) struct Unfinished(PathBuf);
 
@@ -275,7 +275,7 @@ pub(super) fn remove_unfinished() {
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
                     std::thread::sleep(PAUSE)
                 }
-                // Also if another process has removed it.
+                // Removed, by this process or another, or not removable.
                 _ => break,
             }
         }

@@ -1,9 +1,19 @@
-//! The names of the environment variables that offld reads, and [`Named`] and [`Checked`]: settings
-//! that an option or a variable sets.
+//! Environment variables: access, the names of those that offld reads, and [`Named`] and
+//! [`Checked`] for settings that an option or a variable sets.
 
 use std::ffi::{OsStr, OsString};
 
 use anyhow::{Context, Error, Result, bail};
+
+/// Value of the environment variable `name`, unless it is unset or empty.
+pub fn get(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Names of all environment variables that are set.
+pub fn names() -> impl Iterator<Item = OsString> {
+    std::env::vars_os().map(|(name, _)| name)
+}
 
 /// Path of the device compiler.
 pub const OFFLD_CLANG: &str = "OFFLD_CLANG";
@@ -15,7 +25,7 @@ pub const OFFLD_LTO_PARTITIONS: &str = "OFFLD_LTO_PARTITIONS";
 pub const OFFLD_DISTRIBUTE: &str = "OFFLD_DISTRIBUTE";
 /// Whether images are written into a program after its host link: `auto`, `on` or `off`.
 pub const OFFLD_LATE_IMAGES: &str = "OFFLD_LATE_IMAGES";
-/// Whether OpenMP kernels get names that do not depend on the place of the source file: `on` or
+/// Whether OpenMP kernels get names that do not depend on the location of the source file: `on` or
 /// `off`.
 pub const OFFLD_STABLE_NAMES: &str = "OFFLD_STABLE_NAMES";
 /// Memory limit of all device links together: a size, `auto` or `off`.
@@ -43,7 +53,7 @@ pub const OFFLD_VERBOSE: &str = "OFFLD_VERBOSE";
 pub const LIB: &str = "LIB";
 /// Path of the program that generates registration code with LLVM.
 pub const OFFLD_LLVM: &str = "OFFLD_LLVM";
-/// Time limit of that program for one request, in seconds.
+/// Time limit of `offld-llvm` for one request, in seconds.
 pub const OFFLD_LLVM_TIMEOUT: &str = "OFFLD_LLVM_TIMEOUT";
 /// URL of the remote cache.
 pub const OFFLD_CACHE_REMOTE: &str = "OFFLD_CACHE_REMOTE";
@@ -53,12 +63,12 @@ pub const OFFLD_CACHE_REMOTE_READONLY: &str = "OFFLD_CACHE_REMOTE_READONLY";
 pub const OFFLD_CACHE_REMOTE_TIMEOUT: &str = "OFFLD_CACHE_REMOTE_TIMEOUT";
 /// File with the key that signs records and images of the remote cache.
 pub const OFFLD_CACHE_KEY: &str = "OFFLD_CACHE_KEY";
-/// Size limit of that cache: `500M`, `5G`.
+/// Size limit of the local cache: `500M`, `5G`.
 pub const OFFLD_CACHE_SIZE: &str = "OFFLD_CACHE_SIZE";
 /// Root directory for the system's memory files, instead of `/`.
 pub const OFFLD_MEMORY_ROOT: &str = "OFFLD_MEMORY_ROOT";
-/// Set by offld for the programs that it starts: a link within a device link must not wait for that
-/// one.
+/// Set by offld for the programs that it starts: a link within a device link must not wait for the
+/// outer link.
 pub const OFFLD_WITHIN: &str = "OFFLD_WITHIN";
 /// Runtime directory of the user's session (XDG base directories).
 pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
@@ -114,7 +124,7 @@ pub const TOOL_VARIABLES: [&str; 12] = [
     "LANG",
     "VIRTUAL_ENV",
 ];
-/// Prefixes of further such variables.
+/// Prefixes of further variables like [`TOOL_VARIABLES`].
 pub const TOOL_PREFIXES: [&str; 13] = [
     "LLVM_",
     "LLD_",

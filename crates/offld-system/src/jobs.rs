@@ -1,7 +1,7 @@
 //! Decides when a device link may run. A link needs a slot: one per core by default, and never more
 //! than make's jobserver allows; `make -j1` means one. A link also needs memory: its peak must be
 //! free, in addition to the memory that running links will still allocate. All offld processes of a
-//! user count together (`table`). A link always may run if no other link runs, or has precedence.
+//! user count together (`table`). A link may always run if no other link runs or has precedence.
 
 pub(crate) mod memory;
 mod table;
@@ -20,8 +20,8 @@ use memory::Machine;
 use table::{Processes, Share, Table};
 
 use crate::environment;
-use crate::session::Session;
 use crate::shell::Shell;
+use crate::signals::Signals;
 use crate::threads::{self, lock};
 
 /// The number of device links that run at once.
@@ -135,7 +135,7 @@ pub struct JobSlot<'s> {
 /// Whether make's jobserver counts the jobs of this process.
 pub fn are_counted(jobs: Jobs) -> bool {
     let flags = || {
-        Session::env(environment::MAKEFLAGS)
+        environment::get(environment::MAKEFLAGS)
             .is_some_and(|flags| flags.to_string_lossy().contains("--jobserver"))
     };
     !matches!(jobs, Jobs::N(_)) && flags()
@@ -143,13 +143,20 @@ pub fn are_counted(jobs: Jobs) -> bool {
 
 impl JobSlots {
     /// Creates the slots for `--wrapper-jobs=` (`jobs`), `--wrapper-memory=` (`memory`) and
-    /// `MAKEFLAGS`. With `verbose`, prints a note if other processes cannot be seen.
-    pub fn new(jobs: Jobs, memory: MemoryLimit, verbose: bool, session: &Session) -> Self {
-        let (limit, jobserver) = limit(jobs, session);
-        let root = Session::env(environment::OFFLD_MEMORY_ROOT)
+    /// `MAKEFLAGS`. `dry`: commands are only printed. With `verbose`, prints a note if other
+    /// processes cannot be seen.
+    pub fn new(
+        jobs: Jobs,
+        memory: MemoryLimit,
+        dry: bool,
+        verbose: bool,
+        shell: &Arc<Shell>,
+    ) -> Self {
+        let (limit, jobserver) = limit(jobs, shell);
+        let root = environment::get(environment::OFFLD_MEMORY_ROOT)
             .map_or_else(|| PathBuf::from("/"), PathBuf::from);
-        let machine = (!session.runner.in_order()).then(|| Machine::below(&root));
-        let notes = verbose.then(|| Arc::clone(&session.shell));
+        let machine = (!dry).then(|| Machine::below(&root));
+        let notes = verbose.then(|| Arc::clone(shell));
         JobSlots {
             limit,
             jobserver,
@@ -241,10 +248,10 @@ impl JobSlots {
     ///
     /// # Errors
     /// A signal arrives, or another step fails.
-    pub fn take(&self, demand: &Demand, session: &Session) -> Result<JobSlot<'_>> {
+    pub fn take(&self, demand: &Demand, signals: &Signals) -> Result<JobSlot<'_>> {
         self.state().wait_alone += usize::from(demand.alone);
         let taken = loop {
-            if let Err(stopped) = session.signals.check() {
+            if let Err(stopped) = signals.check() {
                 break Err(stopped);
             }
             self.state().expected += 1;
@@ -461,7 +468,7 @@ impl JobSlots {
     }
 
     fn open_table(&self) -> Option<Table> {
-        if Session::env(environment::OFFLD_WITHIN).is_some() {
+        if environment::get(environment::OFFLD_WITHIN).is_some() {
             return None;
         }
         let table = Table::open();
@@ -508,8 +515,8 @@ fn refused<T>(
 
 /// Number of device links that may run at once (`None`: one per CPU), and the jobserver, if there
 /// is one.
-fn limit(jobs: Jobs, session: &Session) -> (Option<usize>, Option<Jobserver>) {
-    let makeflags = Session::env(environment::MAKEFLAGS);
+fn limit(jobs: Jobs, shell: &Shell) -> (Option<usize>, Option<Jobserver>) {
+    let makeflags = environment::get(environment::MAKEFLAGS);
     let one_at_a_time = makeflags.as_ref().is_some_and(|flags| {
         flags
             .to_string_lossy()
@@ -528,8 +535,7 @@ fn limit(jobs: Jobs, session: &Session) -> (Option<usize>, Option<Jobserver>) {
                 // jobserver to us.
                 return (Some(1), None);
             }
-            session
-                .shell
+            shell
                 .warn("--wrapper-jobs=jobserver: no jobserver in the environment; using all cores");
             (None, None)
         }),

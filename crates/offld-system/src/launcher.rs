@@ -27,13 +27,13 @@ pub use outcome::Ran;
 /// The settings for the launcher of device links.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Launching {
-    /// `--wrapper-launcher`, the last one, or `OFFLD_LAUNCHER`: the launcher's command, unsplit. An
-    /// empty one means no launcher.
+    /// The last `--wrapper-launcher`, or `OFFLD_LAUNCHER`: the launcher's command, unsplit. An
+    /// empty command means no launcher.
     pub launcher: Option<Named>,
-    /// `--wrapper-launcher-wait`, the last one, or `OFFLD_LAUNCHER_WAIT`: the maximum time of a job
-    /// in the launcher's queue, in seconds.
+    /// The last `--wrapper-launcher-wait`, or `OFFLD_LAUNCHER_WAIT`: the maximum time of a job in
+    /// the launcher's queue, in seconds.
     pub wait: Option<Checked<u64>>,
-    /// `--wrapper-remote-jobs`, the last one, or `OFFLD_REMOTE_JOBS`: the number of jobs that the
+    /// The last `--wrapper-remote-jobs`, or `OFFLD_REMOTE_JOBS`: the number of jobs that the
     /// launcher runs at once.
     pub jobs: Option<Checked<usize>>,
     /// `OFFLD_SHARED_TMP`: the parent of the temporary directories of links with a launcher.

@@ -1,4 +1,4 @@
-//! Finds programs: this one, those beside it, and those on `PATH`.
+//! Finds programs: this one, those next to it, and those on `PATH`.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -146,7 +146,7 @@ impl Bars {
 /// Time before the bar appears.
 const BAR_AFTER: Duration = Duration::from_secs(1);
 
-/// The bar. Dropping it clears it.
+/// The progress bar, which is cleared when this is dropped.
 pub struct Meter {
     done: Arc<AtomicU64>,
     /// Name of the current file or member.

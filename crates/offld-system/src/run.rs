@@ -1,5 +1,5 @@
-//! Runs other programs; no other file starts processes. A command is data (`Cmd`). A runner runs it
-//! (`Real`), prints it (`Dry`), or lets it fail (in tests). The report of a failed step is built
+//! Runs other programs; no other module starts processes. A command is data (`Cmd`). A runner runs
+//! it (`Real`), prints it (`Dry`), or lets it fail (in tests). The report of a failed step is built
 //! here, too.
 
 #![expect(clippy::disallowed_types, reason = "this file starts processes")]
@@ -28,8 +28,8 @@ use crate::response::{self, Style};
 use crate::scratch::Scratch;
 use crate::service::{Process, Service};
 use crate::shell::Shell;
+use crate::signals::Usage;
 use crate::signals::{Idle, Relay, Signals};
-use crate::trace::Usage;
 use crate::{posix_shell, threads};
 
 /// A program to run for one step of a link.

@@ -12,12 +12,37 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result};
 
 use crate::atomic_file::Directory;
-use crate::session::shown_temp_folder;
+use crate::environment::{self, OFFLD_SHARED_TMP};
 use crate::threads::{self, lock};
+
+/// Variables that name the directory for temporary files. The first that is set counts, in LLVM's
+/// order.
+const TEMP: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR"];
 
 /// Files of at least this many bytes are removed on another thread, because the system takes long
 /// to remove them.
 const LARGE: u64 = 8 << 20;
+
+/// Returns the directory for temporary files.
+pub fn temp_folder() -> PathBuf {
+    TEMP.iter()
+        .find_map(|name| environment::get(name))
+        .map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
+}
+
+/// Text for messages: the directory for temporary files, and the variable that sets it, if one
+/// does.
+pub(crate) fn shown_temp_folder(folder: &Path) -> String {
+    let sets_it =
+        |name: &&&str| environment::get(name).is_some_and(|value| Path::new(&value) == folder);
+    let named = [OFFLD_SHARED_TMP]
+        .iter()
+        .chain(&TEMP)
+        .find(sets_it)
+        .map(|name| format!(" (set by {name})"))
+        .unwrap_or_default();
+    format!("`{}`{named}", folder.display())
+}
 
 /// Names temporary files, and owns their directory.
 #[derive(Debug)]

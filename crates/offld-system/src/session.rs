@@ -1,23 +1,16 @@
 //! The [`Session`]: the objects through which a link affects the outside (command runner, temporary
 //! directory, messages, signals, time trace). It is created once in `cli/` and passed to every
-//! stage. Also the names of the environment variables that offld reads; `args::settings` has those
-//! of a link's settings.
+//! stage.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::environment::OFFLD_SHARED_TMP;
 use crate::launcher::Launcher;
 use crate::run::{Dry, Real, Run};
-use crate::scratch::Scratch;
+use crate::scratch::{Scratch, temp_folder};
 use crate::shell::Shell;
 use crate::signals::Signals;
 use crate::trace::Trace;
-
-/// Variables that name the directory for temporary files. The first that is set counts, in LLVM's
-/// order.
-const TEMP: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR"];
 
 /// The objects through which one process affects the outside.
 pub struct Session {
@@ -126,35 +119,4 @@ impl Session {
             ));
         }
     }
-
-    /// Value of an environment variable, unless it is unset or empty.
-    pub fn env(name: &str) -> Option<OsString> {
-        std::env::var_os(name).filter(|value| !value.is_empty())
-    }
-
-    /// Names of all environment variables that are set.
-    pub fn env_names() -> impl Iterator<Item = OsString> {
-        std::env::vars_os().map(|(name, _)| name)
-    }
-}
-
-/// Returns the directory for temporary files.
-pub fn temp_folder() -> PathBuf {
-    TEMP.iter()
-        .find_map(|name| Session::env(name))
-        .map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
-}
-
-/// Text for messages: the directory for temporary files, and the variable that sets it, if one
-/// does.
-pub(crate) fn shown_temp_folder(folder: &Path) -> String {
-    let sets_it =
-        |name: &&&str| Session::env(name).is_some_and(|value| Path::new(&value) == folder);
-    let named = [OFFLD_SHARED_TMP]
-        .iter()
-        .chain(&TEMP)
-        .find(sets_it)
-        .map(|name| format!(" (set by {name})"))
-        .unwrap_or_default();
-    format!("`{}`{named}", folder.display())
 }

@@ -28,7 +28,6 @@ use wait4::Wait4;
 
 use crate::atomic_file;
 use crate::threads::{self, lock};
-use crate::trace::Usage;
 use offload_formats::error::StepFailed;
 
 /// The signals that users, batch systems and limits send to end programs. Signals of defects
@@ -61,7 +60,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Time that the stages have to end after a signal, not counting the time in which they wait for
 /// children.
 const GRACE: Duration = Duration::from_millis(700);
-/// Stack size of the thread that waits for that, in bytes; more than enough.
+/// Stack size of the thread that waits for [`GRACE`], in bytes; more than enough.
 const STACK: usize = 64 << 10;
 
 /// The last signal received, and the pipe that wakes waiting threads.
@@ -84,6 +83,15 @@ struct Children {
     held: usize,
     /// Whether another step of the link has failed. Then no child may continue.
     stopped: bool,
+}
+
+/// Resources that a child process used, as `wait4` reports them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Peak resident memory, in bytes.
+    pub peak_memory: u64,
+    /// User and system time.
+    pub cpu: Duration,
 }
 
 /// Ends this process as by SIGTERM when its parent ends: a linker that was killed needs no results.

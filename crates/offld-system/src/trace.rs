@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use crate::atomic_file;
+use crate::signals::Usage;
 use crate::threads::lock;
 
 /// Span names of LLVM's wrapper in its own time trace.
@@ -33,15 +34,6 @@ pub mod span {
     pub const HOST: &str = "Execute host linker";
     /// Writing images into the program.
     pub const FILL: &str = "Put images into the program";
-}
-
-/// Resources that a child process used, as `wait4` reports them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Peak resident memory, in bytes.
-    pub peak_memory: u64,
-    /// User and system time.
-    pub cpu: Duration,
 }
 
 /// A finished span. Lane 0 is the process itself; job n has lane n + 1.

@@ -1,8 +1,8 @@
 //! The tool clang-offload-bundler: bundles code objects of several targets into one file, unbundles
 //! and lists them (docs/spec/containers.md 2). Either all outputs appear, or none.
 //!
-//! Here are the request, its target IDs and its `-verbose` output. `pack` bundles, `unbundle`
-//! unbundles and lists, `archive` unbundles archives; `container` reads bundles.
+//! This file has the request, its target IDs and its `-verbose` output. `pack` bundles, `unbundle`
+//! unbundles files and archives, and lists; `container` reads bundles.
 
 pub(crate) mod container;
 mod pack;

@@ -2,20 +2,23 @@
 //! containers, at any depth. A damaged part is reported as an error, and the rest of the file is
 //! still inspected. Images are read in chunks, so memory use does not depend on their size.
 //!
-//! `walk` does the recursion; `containers`, `objects` and `archive` each read one family of
-//! formats. `inflate` decompresses data and whole files, and limits the decompressed size. `image`
-//! describes an image. `registers` finds the runtimes that a file registers with. `report` is the
-//! result as data, `tree` the nested parts of the file, `layout` the item that each byte belongs
-//! to. `units` groups images as runtimes see them, and finds images with a wrong label in their
-//! container. `folders` finds the files below a directory, and decides which of them are inspected.
+//! `walk` and `enter` do the recursion; `containers`, `objects` and `archive` each read one family
+//! of formats. `inflate` decompresses data and whole files; `limits` limits the decompressed size.
+//! `image` describes an image. `registers` finds the runtimes that a file registers with. `report`
+//! is the result as data, `tree` the nested parts of the file, `layout` the item that each byte
+//! belongs to. `units` groups images as runtimes see them, and finds images with a wrong label in
+//! their container. `folders` finds the files below a directory, and decides which of them are
+//! inspected.
 
 mod archive;
 pub(crate) mod bytes_of;
 mod containers;
+mod enter;
 pub mod folders;
 mod image;
 pub(crate) mod inflate;
 pub mod layout;
+mod limits;
 pub(crate) mod objects;
 mod registers;
 pub mod report;
@@ -25,7 +28,7 @@ pub(crate) mod tree;
 pub(crate) mod units;
 mod walk;
 
-pub use inflate::most_unpacked;
+pub use limits::most_unpacked;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -34,7 +37,6 @@ use object::FileKind;
 use object::elf::{ET_DYN, ET_EXEC, ET_REL};
 
 use folders::{Choice, Selection};
-use image::ImageMetadata;
 pub(crate) use image::kernel_names;
 use layout::{Footprint, Names};
 use offld_system::io::file_slice::{FileSlice, Spool};
@@ -43,6 +45,7 @@ use offld_system::session::Session;
 use offload_formats::dynamic;
 use offload_formats::magic::{self, ByteKind, byte_kind};
 use report::{FileReport, Place, UNREADABLE};
+use tree::ImageMetadata;
 use walk::{Cursor, Walk};
 
 /// Options of an inspection.
@@ -78,7 +81,7 @@ impl Default for Options {
             headers_only: false,
             registered: false,
             keep_bytes: false,
-            max_unpacked: inflate::MAX_UNPACKED,
+            max_unpacked: limits::MAX_UNPACKED,
             sizes: None,
             alone: false,
             selection: Arc::default(),

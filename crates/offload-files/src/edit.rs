@@ -113,9 +113,9 @@ impl std::error::Error for Fixed {}
 pub struct Recompressed {
     /// Number of compressed containers, and compressed entries of fatbinaries, that became smaller.
     pub smaller: u64,
-    /// Number of all of them.
+    /// Number of all compressed containers, and compressed entries of fatbinaries.
     pub all: u64,
-    /// Number of those in the LZ4 format, which stay as they are.
+    /// Number of LZ4 entries, which stay as they are.
     pub lz4: u64,
 }
 

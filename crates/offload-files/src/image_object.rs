@@ -59,7 +59,8 @@ pub struct ImageSymbol {
 pub struct HostObject<'a> {
     /// Its triple.
     pub triple: &'a str,
-    /// The control-flow protection with which the object is compatible (`offload_formats::elf::property`).
+    /// The control-flow protection with which the object is compatible
+    /// (`offload_formats::elf::property`).
     pub protection: u32,
 }
 

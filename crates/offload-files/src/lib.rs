@@ -1,6 +1,6 @@
-//! Reports and edits of files with device code. [`contents`] has the report of a file and the tree of
-//! its parts down to device images. [`edit`] rebuilds that tree with other images. [`image_object`]
-//! writes objects for large images. Each other module is the tool of that name.
+//! Reports and edits of files with device code. [`contents`] has the report of a file and the tree
+//! of its parts down to device images. [`edit`] rebuilds that tree with other images.
+//! [`image_object`] writes objects for large images. Each other module is the tool of that name.
 
 #![cfg_attr(
     test,

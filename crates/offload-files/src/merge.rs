@@ -69,7 +69,7 @@ pub struct Folder {
 pub struct Written {
     /// Its path.
     pub place: PathBuf,
-    /// Its images and their devices, if it got some of other builds.
+    /// Its images and their devices, if it got images of other builds.
     pub merged: Option<Merged>,
 }
 

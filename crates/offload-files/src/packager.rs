@@ -25,8 +25,8 @@ use offload_formats::offload_binary::{self, Entry, frame_of, plain_frame, shared
 use offload_formats::recipe::Recipe;
 pub use read::{Image as StoredImage, unpack};
 
-/// The keys and values of `--image=<key>=<value>,…` in the order of first occurrence: the properties
-/// of an image to pack, or the filter for images to extract.
+/// The keys and values of `--image=<key>=<value>,…` in the order of first occurrence: the
+/// properties of an image to pack, or the filter for images to extract.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageArguments {
     pairs: Vec<(Vec<u8>, Vec<u8>)>,

@@ -134,7 +134,7 @@ fn file_below(folder: &Path, new: &NewImage, options: &Options) -> Result<PathBu
     Ok(file)
 }
 
-/// The given file. A new image may name it once more.
+/// Returns `path`. The new image may name this file, but no other.
 fn file_itself(path: &Path, new: &NewImage) -> Result<PathBuf> {
     let is_other =
         |file: &PathBuf| !matches!((real(file), real(path)), (Ok(one), Ok(other)) if one == other);

@@ -23,7 +23,6 @@ const PARTS: usize = 16;
 ///
 /// # Errors
 /// The destinations are invalid, or a signal arrives.
-/// change.
 pub fn strip_device(
     files: &[PathBuf],
     options: &Options,

@@ -39,7 +39,7 @@ use crate::bytes::{slice, zeros};
 use crate::error::{Error, Malformed};
 
 /// The first bytes of a bundle.
-pub use super::magic::BUNDLE as MAGIC;
+pub use super::magic::numbers::BUNDLE as MAGIC;
 /// The alignment of code objects that the HIP runtime requires.
 pub const HIP_ALIGN: u64 = 4096;
 

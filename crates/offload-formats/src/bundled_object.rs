@@ -86,15 +86,14 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// The parts of `object` with sections added for `new`, in order. `Part::New` has the index of a new
-/// section. The sections have no special type and are flagged
-/// so that linkers omit them.
+/// The parts of `object` with sections added for `new`, in order. `Part::New` has the index of a
+/// new section. The new sections are of an ordinary type, with flags that make linkers omit them.
 pub fn with_sections(object: &[u8], new: &[NewSection<'_>]) -> Result<Vec<Part>, Fault> {
     rewrite(object, &|_| false, new)
 }
 
-/// The parts of `object` without the sections of bundles. The result is the original output of the host
-/// compiler, byte for byte if that was clang.
+/// The parts of `object` without the sections of bundles. The result is the host compiler's
+/// original output, byte for byte if the compiler was clang.
 pub fn without_bundles(object: &[u8]) -> Result<Vec<Part>, Fault> {
     rewrite(object, &|name| name.starts_with(MAGIC), &[])
 }
@@ -137,8 +136,8 @@ pub enum Kind {
     Xcoff,
 }
 
-/// The format of the object file `data`. `None` for other data, such as bitcode, archives, bundles,
-/// text.
+/// The format of the object file `data`. `None` for other data, such as bitcode, archives, bundles
+/// or text.
 pub fn kind(data: &[u8]) -> Option<Kind> {
     if data.starts_with(b"\0asm") {
         return Some(Kind::Wasm);

@@ -69,7 +69,8 @@ pub fn overwrite(bytes: &mut [u8], at: usize, new: &[u8]) {
     }
 }
 
-/// The little-endian number of `size` bytes, at most 8, at `at`. Missing bytes are the fault `what`.
+/// The little-endian number of `size` bytes, at most 8, at `at`. Missing bytes are the fault
+/// `what`.
 pub fn number(data: &[u8], at: u64, size: u64, what: &'static str) -> Result<u64, Malformed> {
     slice(data, at, size, what, at).map(little_endian)
 }

@@ -61,7 +61,7 @@ pub enum Item<N, S = u64> {
 }
 
 impl Part {
-    /// Number of bytes. `new` has the size of the new contents with an index.
+    /// Number of bytes. `new` returns the size of the new contents with this index.
     pub fn size(&self, new: impl FnOnce(usize) -> u64) -> u64 {
         match self {
             Part::Old(range) => range.end.saturating_sub(range.start),

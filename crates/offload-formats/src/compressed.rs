@@ -33,7 +33,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 /// The first four bytes.
-pub use super::magic::COMPRESSED_BUNDLE as MAGIC;
+pub use super::magic::numbers::COMPRESSED_BUNDLE as MAGIC;
 
 const CHUNK: usize = 128 << 10;
 

@@ -25,7 +25,7 @@ mod tests;
 use std::fmt;
 use std::io::{self, BufRead, Read};
 
-use super::magic;
+use super::magic::numbers as magic;
 use crate::bytes::zeros;
 use crate::error::Malformed;
 

@@ -1,7 +1,7 @@
 //! Containers of device code in a row, as sections and files hold them: OffloadBinaries, bundles,
 //! compressed bundles and fatbinaries, in any mixture, with zeros before and between them.
 //!
-//! Only headers are read, except for compressed bundles of version 1, which do not store their size.
+//! Only headers are read, except for version 1 compressed bundles, which do not store their size.
 //!
 //! ```
 //! use offload_formats::containers::{Kind, row};
@@ -92,7 +92,7 @@ impl Kind {
     }
 }
 
-/// A whole container of a row.
+/// A whole container in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
     /// The format.

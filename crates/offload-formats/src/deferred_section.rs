@@ -1,6 +1,6 @@
-//! Gives a section its contents after its object was written. The object is first written with an
-//! empty `.bss` section, so it is small. Then the section becomes one with contents, which follow
-//! the object's own bytes in the file. Symbols and relocations stay unchanged. Because one section
+//! Gives a section its contents after its object was written. The object is first written with a
+//! `.bss` section, which has no bytes in the file. Then the section gets contents, which follow the
+//! object's own bytes in the file. Symbols and relocations stay unchanged. Because one section
 //! header changes in place and nothing moves, this is not an edit of `elf::edit`.
 //!
 //! On ELF, the section's name starts with `.bss`, because that gives it the type without contents.
@@ -48,7 +48,7 @@ pub struct Room {
     pub at: u64,
     /// The size of the section.
     pub size: u64,
-    /// The offsets of the section's variables in it, in order.
+    /// The offsets of the variables in the section, in order.
     pub variables: Vec<u64>,
 }
 

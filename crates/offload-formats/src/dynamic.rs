@@ -1,9 +1,10 @@
 //! Dynamic linking data of ELF programs and shared libraries: needed libraries, search paths,
 //! soname, loader and exported symbols, for both classes and byte orders.
 //!
-//! Like loaders, the reader uses the program headers. It uses the section headers only in files
-//! without segments. The crate goblin parses the requested tables. The crate object parses the hash
-//! tables, for which goblin has no reader without `unsafe`.
+//! Like loaders, the reader uses the program headers. It uses the section headers only if there is
+//! no dynamic segment, or no hash table to count the symbols. The crate goblin parses the requested
+//! tables. The crate object parses the hash tables, for which goblin has no reader without
+//! `unsafe`.
 //!
 //! ```
 //! let program = std::fs::read("/proc/self/exe")?;
@@ -248,7 +249,7 @@ impl<'data> Elf<'data> {
             })
     }
 
-    /// The section headers, which are only needed in files without segments.
+    /// The section headers, for files without a dynamic segment or without a hash table.
     fn sections(&self) -> Result<Vec<SectionHeader>, Malformed> {
         let fault = Malformed::new(
             "section headers damaged or past the end",

@@ -107,7 +107,8 @@ impl StepFailed {
         }
     }
 
-    /// Returns the failed step in an I/O error. A signal ends a write like this.
+    /// Returns the failed step that an I/O error wraps. A write that a signal stops fails with such
+    /// an error.
     pub fn of(error: &io::Error) -> Option<&StepFailed> {
         error.get_ref()?.downcast_ref()
     }
@@ -137,7 +138,7 @@ impl fmt::Display for Silent {
 
 impl std::error::Error for Silent {}
 
-/// Returns the exit status for an error: that of the failed step, else 1.
+/// Returns the exit status for an error: that of the failed step or of [`Silent`], else 1.
 pub fn exit_status(error: &anyhow::Error) -> u8 {
     let of_step = step_failed(error).map(|step| step.status);
     of_step
@@ -332,7 +333,7 @@ impl Error {
         }
     }
 
-    /// Returns the same error with the contexts of callers. `message`: both together.
+    /// Adds the contexts of callers to the error. `message`: the whole message, contexts included.
     fn within(self, mut contexts: String, message: String) -> Error {
         match self {
             Error::Malformed {

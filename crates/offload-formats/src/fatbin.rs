@@ -7,7 +7,7 @@
 //! ```text
 //! fatbinary  u32 magic, u16 version 1, u16 header size, u64 size of the entries
 //! entry      u16 kind, u16 version, u32 header size, u64 size, u32 compressed size, u32 options, u16 minor, u16 major, u32 arch,
-//!            u32 name, u32 name size, u64 flags, u64 0, u64 plain size; then what it names, then `size` bytes
+//!            u32 name, u32 name size, u64 flags, u64 0, u64 plain size; then the name and other data, then `size` bytes
 //! ```
 //!
 //! ```
@@ -43,7 +43,7 @@ use crate::bytes::{slice, u16_at, u32_at, u64_at, zeros};
 use crate::error::Malformed;
 
 /// The first four bytes.
-pub use super::magic::FATBIN as MAGIC;
+pub use super::magic::numbers::FATBIN as MAGIC;
 
 const HEADER_SIZE: u64 = 16;
 const ENTRY_SIZE: u64 = 64;
@@ -119,7 +119,8 @@ impl<'a> Entry<'a> {
                 .map(Cow::Owned)
                 .map_err(|inner| fault(inner.what)),
             Some(Method::Zstd) => {
-                /// Entries up to this size may have any compression ratio, larger ones at most LZ4's.
+                /// Entries up to this size may have any compression ratio, larger ones at most that
+                /// of LZ4.
                 const SMALL: u64 = 64 << 20;
                 let packed = self.stored.len() as u64;
                 if self.plain_size > SMALL && is_too_much_for_lz4(packed, self.plain_size) {
@@ -142,7 +143,7 @@ const WRONG_SIZE: &str = "uncompressed size does not match the data";
 /// Decompresses a zstd frame that holds at most `size` bytes.
 fn unpack_zstd(packed: &[u8], size: usize) -> io::Result<Vec<u8>> {
     thread_local! {
-        /// For many small entries, a new context takes longer than the work.
+        /// For many small entries, creating a context takes longer than decompression.
         static CONTEXT: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
     }
     CONTEXT.with_borrow_mut(|context| {

@@ -234,7 +234,7 @@ impl<'a> AmdArch<'a> {
         })
     }
 
-    /// The architecture of `triple`, or `None` if that is not for an AMD GPU.
+    /// The architecture of `triple`, or `None` if the triple is not for an AMD GPU.
     pub fn of_triple(triple: &'a str) -> Option<Self> {
         AmdArch::parse(triple.split('-').next().unwrap_or_default())
     }
@@ -458,9 +458,10 @@ const SECOND_LAYOUT: u8 = 8;
 /// The flag for code that runs on one processor only, in the first and in the second layout.
 const ACCELERATORS_V1: u32 = 0x800;
 const ACCELERATORS: u32 = 0x8;
-/// The first processor that has code for it alone.
+/// The first processor with code that runs on no other processor (`sm_90a`).
 const FIRST_EXACT: u32 = 90;
-/// CUDA 13 no longer sets that flag. Instead, this section has this attribute with the value 1.
+/// CUDA 13 no longer sets `ACCELERATORS`. Instead, this section has this attribute with the value
+/// 1.
 const COMPATIBILITY: &[u8] = b".nv.compat";
 const ACCELERATOR_TARGET: u8 = 9;
 
@@ -475,7 +476,7 @@ fn of_cubin_header(image: &[u8], class: Class, header: &FileHeader) -> Result<Gp
             flags & ACCELERATORS != 0 || has_attribute(image)?,
         )
     };
-    // Some cubins for earlier processors have that flag, too: those for SGEMM in cuBLAS.
+    // Some cubins for earlier processors have the flag, too: those for SGEMM in cuBLAS.
     let exact = exact && number >= FIRST_EXACT;
     let triple = if class.is_64 {
         "nvptx64-nvidia-cuda"

@@ -53,8 +53,7 @@ impl OffloadKind {
         }
     }
 
-    /// Returns the name in messages for a kind's name on command lines, or `name` itself if it is
-    /// not a kind.
+    /// Returns the title of the kind with this `name`, or `name` itself if there is no such kind.
     pub fn title_of(name: &'static str) -> &'static str {
         OffloadKind::ALL
             .into_iter()
@@ -165,8 +164,8 @@ impl ImageKind {
     }
 }
 
-/// The layout of a host object's entry table, which its runtime expects (docs/spec/link-driver.md
-/// 8.1, 11; docs/spec/containers.md 5.1).
+/// The layout of a host object's entry table, which depends on the LLVM release
+/// (docs/spec/link-driver.md 8.1, 11; docs/spec/containers.md 5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Generation {
     /// LLVM 14: raw `.llvm.offloading.<triple>.<arch>` sections, 32-byte entries in

@@ -28,9 +28,9 @@ use crate::offload_sections::{CUDA_PRELINKED, CUDA_WRAPPERS};
 use crate::registration::fatbin::CUDA_MAGIC;
 pub use crate::registration::fatbin::MODULE_IDS;
 
-/// The start of the names of the structs that refer to fatbinaries. The ID of the module follows.
+/// The prefix of the names of the structs that refer to fatbinaries. The ID of the module follows.
 pub const WRAPPER: &str = "__fatbinwrap";
-/// The start of the names of the functions that a device link defines. The ID of the module follows.
+/// The prefix of the names of the functions that a device link defines. The module's ID follows.
 pub const REGISTER: &str = "__cudaRegisterLinkedBinary";
 
 /// The offset of the pointer to the fatbinary in a wrapper, and the size of a wrapper.
@@ -49,10 +49,12 @@ pub struct Module<'a> {
 }
 
 /// Returns the modules in the 64-bit ELF object `data`, in the order of their code. An object has
-/// several after a relocatable link. Returns none for COFF objects (nvcc for Windows) and 32-bit ELF.
+/// several after a relocatable link. Returns none for COFF objects (nvcc for Windows) and 32-bit
+/// ELF.
 ///
 /// # Errors
-/// The object is damaged, a wrapper refers to no fatbinary, or two modules share an ID or their code.
+/// The object is damaged, a wrapper refers to no fatbinary, or two modules share an ID or their
+/// code.
 pub fn modules(data: &[u8]) -> Result<Vec<Module<'_>>, Malformed> {
     let damaged = |_| Malformed::new("a damaged ELF object", 0);
     let is_object = elf::FileHeader64::<Endianness>::parse(data)
@@ -142,8 +144,8 @@ pub fn modules(data: &[u8]) -> Result<Vec<Module<'_>>, Malformed> {
     Ok(modules)
 }
 
-/// Returns the modules that the section [`MODULE_IDS`] of an object or program names: the ID of each,
-/// and whether a device link has its code. That link adds the ID again, after `def `.
+/// Returns the modules that the section [`MODULE_IDS`] of an object or program lists: the ID of
+/// each, and whether a device link has linked it. A device link adds the ID again, after `def `.
 pub fn module_ids(section: &[u8]) -> Vec<(String, bool)> {
     const LINKED: &[u8] = b"def ";
     let texts = || {
@@ -165,11 +167,11 @@ pub fn module_ids(section: &[u8]) -> Vec<(String, bool)> {
         .collect()
 }
 
-/// The start of the names of the sections that list the kernels and variables that host code uses, by
-/// parts of their names. nvlink removes others from code for link-time optimization.
+/// The prefix of sections that list all kernels and variables that host code uses, by parts of
+/// their names. In link-time optimization, nvlink removes the others.
 const USED_BY_HOST: &str = ".nvHR";
 
-/// What an object says about the use of device code by its host code.
+/// The lists of kernels and variables that the host code of an object uses.
 #[derive(Debug, Default)]
 pub struct HostUses<'a>(Vec<(&'a [u8], &'a [u8])>);
 
@@ -197,9 +199,9 @@ impl<'a> HostUses<'a> {
     }
 }
 
-/// Returns a host object for nvlink, which reads code for link-time optimization only from host objects.
-/// It has the entry `entry` of a fatbinary and the lists `uses`. It has no host code, so that changes of
-/// host code do not change it. It is always for x86-64.
+/// Returns a host object for nvlink, which reads code for link-time optimization only from host
+/// objects. It has the entry `entry` of a fatbinary and the lists `uses`. It has no host code, so
+/// that changes of host code do not change it. It is always for x86-64.
 ///
 /// # Errors
 /// The entry is too large for an object.
@@ -251,8 +253,8 @@ pub fn lto_object(
     object.write().map_err(cannot)
 }
 
-/// The targets of pointers by the offset of the pointer: the place of a section, its data, and the offset
-/// in it.
+/// The target of each pointer, by the offset of the pointer: the file offset of a section, its
+/// data, and the offset in the section.
 type Pointers<'a> = HashMap<u64, (u64, &'a [u8], u64)>;
 
 /// Returns the pointers in `wrappers` to the sections `codes`.

@@ -2,8 +2,9 @@
 //! (docs/spec/containers.md 4.3, 4.5). Reads and writes versions 1 to 3. Several binaries may
 //! follow each other, with zeros between them.
 //!
-//! Integers are little-endian, as on every host that offloads. Strings and images borrow from the
-//! data, except those of a compressed version 3 binary.
+//! Integers are little-endian. LLVM writes them in the byte order of the build machine, but
+//! big-endian ones are not supported. Strings and images borrow from the data, except those of a
+//! compressed version 3 binary.
 //!
 //! ```
 //! use offload_formats::offload_binary::{read_all, write};
@@ -35,14 +36,14 @@ pub use write::{
 
 use crate::bytes::{c_string, slice, u16_at, u32_at, u64_at, zeros};
 use crate::error::{Error, Malformed};
-use crate::magic;
+use crate::magic::numbers as magic;
 use crate::model::ImageKind;
 use crate::recipe::Recipe;
 use std::borrow::Cow;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
 /// The first four bytes.
-pub use super::magic::OFFLOAD_BINARY as MAGIC;
+pub use super::magic::numbers::OFFLOAD_BINARY as MAGIC;
 
 const HEADER_SIZE: u64 = 32;
 /// The header size of version 3.

@@ -263,8 +263,8 @@ fn coff_sections<Coff: CoffHeader>(data: &[u8]) -> Result<Vec<FatSection>> {
     Ok(found)
 }
 
-/// Whether text follows the common name in a section's name: a triple with an architecture, or
-/// anything else.
+/// Whether a section's name continues after [`NAME`] with a dot, as before a triple or
+/// `relocatable`.
 pub fn is_longer(section: impl AsRef<[u8]>) -> bool {
     section
         .as_ref()

@@ -27,7 +27,7 @@ pub struct Head {
 /// The limit on the length of a kernel's name, which is a symbol of a cubin.
 const LONGEST_NAME: usize = 1 << 16;
 
-/// The distance before a directive in which a comment that hides it is searched.
+/// The number of bytes before a directive that are searched for a comment that hides it.
 const LONGEST_LINE: usize = 1 << 12;
 
 /// Reads the directives of `text`. Missing ones and those in an unknown form are `None`.

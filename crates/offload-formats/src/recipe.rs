@@ -30,7 +30,7 @@ use std::io::{self, Read, Write};
 use std::str::FromStr;
 
 use super::compressed::encoder as own_encoder;
-use super::magic;
+use super::magic::numbers as magic;
 
 /// The settings that give a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
-//! Puts stable names into SPIR-V modules: into the names of entry points, linked symbols and values,
-//! and into debug strings.
+//! Puts stable names into SPIR-V modules: into the names of entry points, linked symbols and
+//! values, and into debug strings.
 //!
 //! A module is a header of five words and instructions. The first word of an instruction has its
-//! length in words and its code. Strings end with a zero and are padded to words.
+//! length in words and its opcode. Strings end with a zero and are padded to words.
 //!
 //! Source: SPIR-V specification 1.6, sections 2.2.1, 2.3 and 3.
 

@@ -1,10 +1,11 @@
-//! Names of OpenMP code that do not depend on the place of the source file.
+//! Names of OpenMP code that do not depend on the location of the source file.
 //!
-//! clang names each target region by the device and inode number of its source file, as in
-//! `__omp_offloading_fe00_9948e5_main_l3`. So the same source in another checkout has other device
-//! code. [`Uses`] collects these IDs from the names of all units of a link, and [`StableNames`]
-//! gives each a new one: device number 0, which no file has, and a short number made from the names
-//! themselves. [`StableNames::replaced`] puts the new IDs into a text.
+//! clang names each target region by the file-system device number and the inode number of its
+//! source file, as in `__omp_offloading_fe00_9948e5_main_l3`. So the same source in another
+//! checkout has other device code. [`Uses`] collects these IDs from the names of all translation
+//! units of a link, and [`StableNames`] gives each a new one: device number 0, which no file has,
+//! and a short number made from the names themselves. [`StableNames::replaced`] puts the new IDs
+//! into a text.
 //!
 //! A file-local `declare target` variable has the inode number alone in its name, as in
 //! `x_9948e5_decl_tgt_ref_ptr`.
@@ -78,10 +79,10 @@ impl fmt::Display for FileId {
     }
 }
 
-/// The IDs in `text` that depend on the place of a source file, and their positions, in order and
-/// disjoint. The text can be one name, or many of them with or without zeros between them.
+/// The IDs in `text` that depend on the location of a source file, and their positions, in order
+/// and disjoint. The text can be one name, or many of them with or without zeros between them.
 pub fn file_ids(text: &[u8]) -> impl Iterator<Item = (Range<usize>, FileId)> {
-    // Finders take longer to make than to search a name.
+    // Building a finder takes longer than searching a name.
     static REGIONS: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(OPENMP_PREFIX));
     static VARIABLES: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(TARGET_REFERENCE));
     let regions = REGIONS.find_iter(text);
@@ -105,7 +106,7 @@ pub fn file_ids(text: &[u8]) -> impl Iterator<Item = (Range<usize>, FileId)> {
     })
 }
 
-/// Whether `text` has an ID that depends on the place of a source file.
+/// Whether `text` has an ID that depends on the location of a source file.
 pub fn has_file_id(text: &[u8]) -> bool {
     file_ids(text).next().is_some()
 }
@@ -138,7 +139,7 @@ fn variable_id(text: &[u8], end: usize) -> Option<(Range<usize>, FileId)> {
     Some((start..end, id))
 }
 
-/// The value of the digits of `%x`, which clang writes these numbers with.
+/// The value of a digit of `%x`, the format in which clang writes these numbers.
 fn digit(byte: u8) -> Option<u64> {
     match byte {
         b'0'..=b'9' => Some((byte - b'0').into()),
@@ -176,8 +177,8 @@ pub struct Uses {
 /// The use of an ID.
 #[derive(Debug)]
 struct Use {
-    /// The first of its names by bytes, without IDs and the line of the region. It does not depend on
-    /// the place of a file, and changes with few edits.
+    /// The ID's first name in byte order, without IDs and the line of the region. It does not
+    /// depend on the location of a file, and few edits change it.
     name: Vec<u8>,
     /// The number of IDs that were seen earlier.
     order: usize,
@@ -196,8 +197,8 @@ fn without_line(name: &[u8]) -> &[u8] {
 }
 
 impl Uses {
-    /// Adds the IDs in `name`. The order of calls must not depend on places: it decides between two
-    /// files with kernels of the same names.
+    /// Adds the IDs in `name`. The order of calls must not depend on the locations of files,
+    /// because it decides between two files with kernels of the same names.
     pub fn add(&mut self, name: &[u8]) {
         let found: Vec<(Range<usize>, FileId)> = file_ids(name).collect();
         if found.is_empty() {
@@ -243,7 +244,7 @@ impl StableNames {
     /// The new IDs are distinct. They depend on the names in `uses` and on the order of IDs, but
     /// not on the IDs. Each is at most as long as the old one, so that it can replace it in a
     /// finished program. An ID that is too short for that keeps its text. This can only happen if
-    /// the inode number is smaller than the number of files in the link.
+    /// the inode number is smaller than 16 times the number of IDs in the link.
     pub fn choose(uses: &Uses, fixed: &BTreeSet<FileId>) -> Self {
         let count = uses.ids.len() as u64;
         // At most one of 16 numbers is used, so most IDs do not depend on other files.
@@ -298,7 +299,8 @@ impl StableNames {
 
     /// Replaces the IDs in a source location of the OpenMP runtime, such as
     /// `;k.cpp;__omp_offloading_fe00_9948e5_main_l3_debug__;4;1;;`. The length stays the same,
-    /// because data and types contain it. Returns false if `text` is none, or has no ID to replace.
+    /// because data and types contain it. Returns false if `text` is not a location or has no ID to
+    /// replace.
     pub fn replace_in_location(&self, text: &mut [u8]) -> bool {
         if !(text.starts_with(b";") && text.ends_with(b";;")) {
             return false;
@@ -351,8 +353,8 @@ impl StableNames {
     }
 
     /// Puts the stable IDs into the strings of `table`, each of which ends with a zero. A string
-    /// keeps its place, and ends earlier if its new ID is shorter. Only strings in ranges for which
-    /// `may_change` is true change. Returns whether any did.
+    /// keeps its offset, and ends earlier if its new ID is shorter. Only strings in ranges for
+    /// which `may_change` is true change. Returns whether any did.
     pub fn replace_in_strings(
         &self,
         table: &mut [u8],

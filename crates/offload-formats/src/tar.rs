@@ -37,7 +37,7 @@ use std::slice;
 use tar::{EntryType, Header};
 
 use super::archive::{ArchiveFault, name_fault, path_below, shown_name};
-use super::magic;
+use super::magic::numbers as magic;
 use sparse::{Part, Records};
 
 /// The size of a block. A header takes one block, and contents are padded to whole blocks.

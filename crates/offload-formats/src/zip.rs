@@ -25,7 +25,7 @@ use std::path::Path;
 
 use rawzip::{CompressionMethod, ErrorKind, ZipFileHeaderRecord, ZipSliceArchive, ZipSliceEntries};
 
-pub use super::magic::{EMPTY_ZIP, ZIP};
+pub use super::magic::numbers::{EMPTY_ZIP, ZIP};
 
 use super::archive::{ArchiveFault, name_fault, path_below, shown_name};
 use crate::bytes::little_endian;
@@ -287,7 +287,7 @@ fn name_of<'data>(data: &'data [u8], entry: &ZipFileHeaderRecord<'_>) -> &'data 
         .unwrap_or_default()
 }
 
-/// Converts the crate's error to our message.
+/// Converts an error of `rawzip` to our message.
 fn fault_text(kind: &ErrorKind) -> &'static str {
     match kind {
         ErrorKind::MissingEndOfCentralDirectory => {

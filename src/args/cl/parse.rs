@@ -67,7 +67,6 @@ impl Parser<'_> {
         self.faults.push(format!("{}: {text}", self.program));
     }
 
-    /// Adds a positional argument.
     fn positional(&mut self, arg: OsString) {
         if self.tool.positional == Positional::None {
             self.unknown(&arg);

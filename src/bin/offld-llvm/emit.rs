@@ -1,7 +1,8 @@
 //! Translates a registration `Plan` to an LLVM module, and the module to text, object, assembly or
-//! bitcode. `offld::registration` decides the contents of the registration. The module's text
-//! equals that of LLVM 22's wrapper, except for its `target datalayout` and the differences that
-//! `tests` lists. This file has the code that the offload kinds share; each kind has its own file.
+//! bitcode. `offload_formats::registration` decides the contents of the registration. The module's
+//! text equals that of LLVM 22's wrapper, except for its `target datalayout` and the differences
+//! that `tests` lists. This file has the code that the offload kinds share; each kind has its own
+//! file.
 
 use super::{Host, QuietContext, emit_fatbin, emit_openmp, emit_sycl};
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -218,7 +219,7 @@ pub(super) struct Emitter<'ctx, 'a> {
     pub(super) host: &'a Host,
     plan: &'a Plan,
     usage: Usage,
-    /// Variables that the compiler must not remove or change, in an object.
+    /// Variables of an object that the compiler must not remove or change.
     used: RefCell<Vec<PointerValue<'ctx>>>,
 }
 
@@ -491,7 +492,6 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         }
     }
 
-    /// Calls `at_exit` for `function`.
     pub(super) fn call_at_exit(
         &self,
         builder: &Builder<'ctx>,
@@ -565,7 +565,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
 
     /// On COFF, moves a variable of zeros out of the section that must contain only images.
     pub(super) fn keep_apart(&self, global: GlobalValue<'ctx>) {
-        // On COFF, the list of used symbols contains only such images.
+        // On COFF, the list of used symbols contains only the images of that section.
         if self.host.coff && !self.used.borrow().is_empty() {
             global.set_section(Some(".data"));
         }

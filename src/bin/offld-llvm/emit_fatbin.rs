@@ -82,7 +82,7 @@ impl<'ctx> Fatbin<'ctx, '_> {
     }
 
     /// Emits the constructor, the destructor, and the function that registers the entries. With
-    /// `shared_handle`, other code may have registered the image or undone that.
+    /// `shared_handle`, other code may have registered or unregistered the image.
     pub(super) fn functions(
         &self,
         wrapper: PointerValue<'ctx>,

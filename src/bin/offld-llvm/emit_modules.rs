@@ -1,5 +1,6 @@
-//! Code for modules that register their own kernels and variables with the image: nvcc's, which give
-//! the device link a callback, and those of HIP's old driver, which share the runtime's handle.
+//! Code for modules that register their own kernels and variables with the image: nvcc's, which
+//! give the device link a callback, and those of HIP's old driver, which share the runtime's
+//! handle.
 //!
 //! For nvcc's modules, the code does what CUDA's `crt/link.stub` does. `nvcc -dlink` compiles that
 //! file.
@@ -18,8 +19,8 @@ use offload_formats::registration::{FUNCTION_SECTION, ImagePlace, Modules};
 use std::ffi::CString;
 
 impl<'ctx> Fatbin<'ctx, '_> {
-    /// Emits the registration of `file` for nvcc's `modules`, and the functions that their constructors
-    /// call.
+    /// Emits the registration of `file` for nvcc's `modules`, and the functions that the modules'
+    /// constructors call.
     pub(super) fn with_callbacks(&self, file: &ImagePlace, modules: &Modules) -> Result<()> {
         let count = u32::try_from(modules.ids.len())?;
         // A null pointer ends the list of fatbinaries.
@@ -44,9 +45,9 @@ impl<'ctx> Fatbin<'ctx, '_> {
         }
     }
 
-    /// Emits a registration with an entry table. A constructor registers the image and the table, before
-    /// those of the modules: constructors of C++ objects may launch kernels of the table. Each module is
-    /// registered when its constructor calls.
+    /// Emits a registration with an entry table. A constructor registers the image and the table.
+    /// It runs before those of the modules, because constructors of C++ objects may launch kernels
+    /// of the table. The constructor of each module registers the module.
     fn before_all_calls(
         &self,
         modules: &Modules,
@@ -87,8 +88,8 @@ impl<'ctx> Fatbin<'ctx, '_> {
         Ok(())
     }
 
-    /// Emits a registration without an entry table. The last call registers the image, and then each
-    /// module by its callback, as CUDA's `crt/link.stub` does.
+    /// Emits a registration without an entry table. The call of the last module registers the
+    /// image, and then each module through its callback, as CUDA's `crt/link.stub` does.
     fn after_the_last_call(
         &self,
         modules: &Modules,
@@ -127,8 +128,8 @@ impl<'ctx> Fatbin<'ctx, '_> {
         Ok(unregister)
     }
 
-    /// Emits the function that runs after the call of the last module. It gets the structure for the
-    /// runtime, and the variable for its handle.
+    /// Emits the function that runs after the call of the last module. `wrapper`: the structure for
+    /// the runtime. `handle_variable`: the variable for the runtime's handle.
     fn complete(
         &self,
         lists: &Lists<'ctx>,
@@ -171,8 +172,8 @@ impl<'ctx> Fatbin<'ctx, '_> {
         Ok(function)
     }
 
-    /// Emits the function that records the fatbinary and the callback of a module, its parameters. The
-    /// last module makes it call `complete`. Calls after that have no effect.
+    /// Emits the function that records its parameters: the fatbinary and the callback of a module.
+    /// For the last module, the function also calls `complete`. Later calls have no effect.
     fn add(
         &self,
         lists: &Lists<'ctx>,
@@ -212,9 +213,10 @@ impl<'ctx> Fatbin<'ctx, '_> {
         Ok(function)
     }
 
-    /// Emits the start of the function that the constructor of the module `id` calls. Returns the place
-    /// for the rest, and the callback. The other parameters are two pointers that nothing uses, and a
-    /// function that gets the module's ID: `nvcc` keeps the ID in the program in this way.
+    /// Emits the start of the function that the constructor of the module `id` calls. Returns a
+    /// builder for the rest of the function, and its first parameter, the callback. Two parameters
+    /// are unused. The last is a function that gets the module's ID, so that the ID stays in the
+    /// program, as with `nvcc`.
     fn module_function(&self, id: &str) -> Result<(Builder<'ctx>, PointerValue<'ctx>)> {
         let emitter = self.emitter;
         let pointer = emitter.pointer();
@@ -256,8 +258,8 @@ impl<'ctx> Fatbin<'ctx, '_> {
         Ok((builder, parameter(0)?.into_pointer_value()))
     }
 
-    /// Emits code that reads the address of the fatbinary of the module `id`, from the structure that the
-    /// module's object has for it.
+    /// Emits code that reads the address of the fatbinary of the module `id`, from the structure
+    /// for it in the module's object.
     fn fatbinary_of(&self, builder: &Builder<'ctx>, id: &str) -> Result<PointerValue<'ctx>> {
         let emitter = self.emitter;
         let name = format!("{}{id}", nvcc::WRAPPER);
@@ -281,8 +283,8 @@ impl<'ctx> Fatbin<'ctx, '_> {
         Ok(builder.build_struct_gep(kind, wrapper, index, "")?)
     }
 
-    /// Emits the handle that the constructors of `modules` share, under the name that each of them has
-    /// for it: `handle` and the module's ID. The modules register the image themselves. If there is an
+    /// Emits the handle that the constructors of `modules` share. Each module has its own name for
+    /// it: `handle` and the module's ID. The modules register the image themselves. If there is an
     /// entry table, emits its registration of `file`.
     pub(super) fn with_shared_handle(
         &self,
@@ -346,7 +348,7 @@ impl<'ctx> List<'ctx> {
     }
 }
 
-/// What the modules have passed so far, and the number of modules.
+/// The fatbinaries and callbacks of the modules so far, and the number of modules.
 struct Lists<'ctx> {
     fatbinaries: List<'ctx>,
     callbacks: List<'ctx>,

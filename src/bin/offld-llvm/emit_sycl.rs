@@ -10,7 +10,6 @@ use inkwell::values::{BasicValueEnum, GlobalValue, IntValue, PointerValue, Struc
 use offload_formats::registration::{ImagePlace, SyclImage, entries, sycl};
 use std::collections::HashMap;
 
-/// Emits the registration of `images`.
 pub(super) fn emit(emitter: &Emitter<'_, '_>, images: &[SyclImage]) -> Result<()> {
     let mut sycl = Sycl {
         emitter,

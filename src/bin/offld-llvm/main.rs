@@ -1,6 +1,7 @@
 //! Program that contains LLVM. `offld` starts it if registration code is needed and not in the
 //! cache, sends requests to its stdin, and reads the answers from its stdout
-//! (`offld::llvm::protocol`). It reads and writes no files, and exits at the end of stdin.
+//! (`offload_formats::registration::protocol`). It reads and writes no files, and exits at the end
+//! of stdin.
 
 #![cfg_attr(
     test,
@@ -54,8 +55,8 @@ fn main() -> ExitCode {
         eprintln!("{BUILD}\noffld runs this program when it needs LLVM. Do not run it directly.");
         return ExitCode::FAILURE;
     }
-    // A lower limit of the user's shell remains, and setting this one then fails. Everything except
-    // the limit works without it.
+    // If the user's shell has set a lower limit, this call fails and the lower limit remains. The
+    // program works without the limit, too.
     let _ = setrlimit(
         Resource::As,
         Rlimit {
@@ -185,7 +186,6 @@ impl QuietContext {
         quiet
     }
 
-    /// LLVM's context.
     fn llvm(&self) -> &Context {
         &self.context
     }

@@ -213,7 +213,7 @@ fn f20_prints_what_older_wrappers_print() -> Outcome {
     )?;
     let amd = vec![image("amdgcn-amd-amdhsa", "gfx908", b"")];
     assert_prints(&plan(X86, Generation::Llvm15, amd), "llvm19-amd_omp", same)?;
-    // LLVM 20 has the sections of LLVM 19 with the entries of LLVM 21, of alignment 1.
+    // LLVM 20 has the sections of LLVM 19, and the entries of LLVM 21 with an alignment of 1.
     let wide = |text: String| {
         text.replace(
             "{ ptr, ptr, i64, i32, i32 }",
@@ -527,8 +527,8 @@ fn compiles_for_windows() -> Outcome {
                 "{host}: {section} {names:?}"
             );
         }
-        // The linker uses one definition of each bound, and the table's keeper makes it exist even
-        // if it is empty.
+        // The linker uses one definition of each bound. A section of one byte makes the table exist
+        // even if it has no entries.
         for bound in ["start", "stop"] {
             let name = format!(
                 "{}__{bound}_llvm_offload_entries",

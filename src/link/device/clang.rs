@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 
 use super::codegen_options::OptionStyle;
 use super::codegen_threads::FIRST_PARTITIONING_RELEASE;
-use super::{DeviceContext, libraries, nvlink};
+use super::{ArgList, DeviceContext, libraries, nvlink};
 use crate::args::settings::{BitcodeLibrary, LlvmOption};
 use crate::link::select::DeviceJob;
 use crate::toolchain;
@@ -158,7 +158,7 @@ fn input_files(
         args.arg("-Wl,--allow-multiple-definition");
     }
     for (at, word) in inputs.iter().enumerate() {
-        // By its name, a bitcode file is an object, which only a linker would read.
+        // Bitcode files are named like objects, so the compiler would pass them to the linker.
         if compiles_each(&job.target, context)
             && job
                 .inputs
@@ -358,30 +358,4 @@ fn legacy_options(args: &mut ArgList, context: &DeviceContext<'_>, job: &DeviceJ
 /// to be recent.
 fn at_least(context: &DeviceContext<'_>, major: u32) -> bool {
     context.compiler.major.is_none_or(|own| own >= major)
-}
-
-/// The arguments so far, in order.
-#[derive(Default)]
-pub(super) struct ArgList(Vec<OsString>);
-
-impl ArgList {
-    pub(super) fn arg(&mut self, arg: impl Into<OsString>) -> &mut Self {
-        self.0.push(arg.into());
-        self
-    }
-
-    pub(super) fn path(&mut self, path: &Path) -> &mut Self {
-        self.arg(path.as_os_str())
-    }
-
-    /// Adds `prefix` and `value` as one argument.
-    pub(super) fn joined(&mut self, prefix: &str, value: &OsStr) -> &mut Self {
-        let mut joined = OsString::from(prefix);
-        joined.push(value);
-        self.arg(joined)
-    }
-
-    pub(super) fn finish(self) -> Vec<OsString> {
-        self.0
-    }
 }

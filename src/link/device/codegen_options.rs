@@ -187,7 +187,7 @@ pub(super) enum OptionStyle {
     Lld,
     /// Options of LLVM's plugin, for GNU ld, gold and mold.
     Plugin,
-    /// No code generator options: those linkers, without the plugin.
+    /// No code generator options, for the same linkers without the plugin.
     Plain,
 }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::build_log::Cost;
 use crate::link::select::DeviceJob;
-use offld_system::session;
+use offld_system::scratch;
 use offld_system::store::{Cache, Key, KeyBuilder, Scope};
 use offld_system::threads::lock;
 use offload_formats::magic;
@@ -197,7 +197,7 @@ impl Costs {
     pub(super) fn new(cache: Option<&Arc<Cache>>, program: &Path) -> Costs {
         let mut key = KeyBuilder::default();
         key.add("costs 1").add(
-            identity(program, &session::temp_folder())
+            identity(program, &scratch::temp_folder())
                 .as_os_str()
                 .as_encoded_bytes(),
         );
@@ -240,7 +240,7 @@ impl Costs {
         let (key, store) = (self.key, Arc::clone(&cache));
         cache.later(move || {
             // Another link of this program may have finished meanwhile, so the record is read
-            // again. Two simultaneous writers lose one's runs.
+            // again. If two links write at the same time, the runs of one are lost.
             let mut record = store
                 .record(key, Scope::Local)
                 .map_or_else(CostRecord::default, |bytes| CostRecord::read(&bytes));

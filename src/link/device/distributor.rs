@@ -29,11 +29,12 @@ use offld_system::jobs::{Demand, JobSlots, Refusal};
 use offld_system::launcher::{Launched, Launcher, Ran, Request};
 use offld_system::response::Style;
 use offld_system::run::{CapturedOutput, Cmd};
-use offld_system::session::{self, Session, SessionOptions};
+use offld_system::scratch;
+use offld_system::session::{Session, SessionOptions};
 use offld_system::shell::Shell;
+use offld_system::signals::Usage;
 use offld_system::store::{BlobName, Cache, Caching, Key, Scope};
 use offld_system::threads::lock;
-use offld_system::trace::Usage;
 use offld_system::{environment, parent_death, signals};
 use offload_formats::error;
 
@@ -133,7 +134,7 @@ fn compile_all(
     let launcher = Launcher::new(&run.launching, run.verbose)?;
     // A device link that waits for this process has already reserved the memory and set up the
     // temporary directory.
-    let within = Session::env(environment::OFFLD_WITHIN).is_some();
+    let within = environment::get(environment::OFFLD_WITHIN).is_some();
     let temp_folder = launcher
         .as_ref()
         .filter(|_| !within)
@@ -161,7 +162,13 @@ fn compile_all(
     } else {
         run.memory.get()?
     };
-    let slots = JobSlots::new(run.jobs, memory, run.verbose, session);
+    let slots = JobSlots::new(
+        run.jobs,
+        memory,
+        session.runner.in_order(),
+        run.verbose,
+        &session.shell,
+    );
     let places = RunnerSlots::new(slots, session);
     let order = schedule::longest_first(
         &file
@@ -294,7 +301,7 @@ impl Units<'_> {
             place = RunnerSlot::Here(
                 self.places
                     .here()
-                    .take(&Demand::one_thread(job.memory()), self.session)?,
+                    .take(&Demand::one_thread(job.memory()), &self.session.signals)?,
             );
         }
         let (usage, said) = self.session.runner.run_capturing(cmd, &|| ())?;
@@ -324,7 +331,7 @@ impl Units<'_> {
             alone: true,
             ..Demand::one_thread(job.memory().max(killed.peak_memory))
         };
-        let slot = self.places.here().take(&demand, self.session)?;
+        let slot = self.places.here().take(&demand, &self.session.signals)?;
         let free = self.places.here().free_memory();
         self.compile(job, cmd, RunnerSlot::Here(slot)).map_err(
             |error| match messages::out_of_memory(&error) {
@@ -337,7 +344,7 @@ impl Units<'_> {
     /// Files that must be identical on another machine: the compiler's files, and all inputs that
     /// are not temporary.
     fn files_to_compare(&self, job: &BackendJob) -> Vec<PathBuf> {
-        let temporary = session::temp_folder();
+        let temporary = scratch::temp_folder();
         let read = job
             .inputs
             .iter()
@@ -583,7 +590,6 @@ impl SharedReport {
         report.count()
     }
 
-    /// Writes the report to `path`.
     fn write(&self, path: &Path, failed: Option<&anyhow::Error>) -> Result<()> {
         let mut report = self.report().clone();
         report.failed = failed.map(|failed| (error::chain(failed), error::exit_status(failed)));

@@ -6,8 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::clang::ArgList;
-use super::{DeviceContext, link_cache};
+use super::{ArgList, DeviceContext, link_cache};
 use crate::args::Role;
 use crate::args::settings::{InputName, LinkSettings};
 use crate::link::inputs::Inputs;
@@ -70,8 +69,8 @@ pub(crate) fn added_libraries(runtime_args: &[OsString]) -> Vec<HostLibrary> {
 /// their host code must not resolve symbols of device code. Runtimes for executables only are left
 /// out, too.
 ///
-/// A library that `linker`, the host linker, will not find either is left out, because the host
-/// link reports it. That requires known search directories.
+/// If the search directories of `linker`, the host linker, are known, libraries that it will not
+/// find are left out, too: the host link reports them.
 pub(crate) fn host_libraries(
     settings: &LinkSettings,
     inputs: &Inputs,
@@ -265,7 +264,7 @@ pub(super) fn cpu_arguments(args: &mut ArgList, context: &DeviceContext<'_>, tar
         // The host's directories and libraries contain code for the host only.
         return;
     }
-    // Without a name, the compiler would use the next argument as the directory.
+    // After a bare `-L`, the compiler would use the next argument as the directory.
     for folder in settings
         .host
         .library_dirs

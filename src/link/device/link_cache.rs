@@ -33,7 +33,7 @@ use anyhow::Result;
 
 use super::DeviceContext;
 use super::distribution::Distribution;
-use super::messages::LogLine;
+use super::messages::{Hit, LogLine};
 use super::running::{Attempt, Completed, RunContext};
 use crate::args::gnu_ld;
 use crate::build_log::{Cost, Outcome, now_us};
@@ -41,20 +41,27 @@ use crate::link::select::DeviceJob;
 use offld_system::clock::Moment;
 use offld_system::run::{Cmd, PreloadedLinker};
 use offld_system::session::Session;
+use offld_system::signals::Usage;
 use offld_system::store::{BlobName, Cache, Digest, Event, Key, Scope};
 use offld_system::threads::lock;
-use offld_system::trace::Usage;
 
 pub(super) use file_snapshot::digest as digest_of_file;
 use history::{History, Miss, PastLink, Place};
 pub(super) use keys::of_environment;
-use linker_args::{Linker, LinkerArgs};
-use linker_command::LinkerCommand;
-pub(super) use linker_command::{INPUT, OUTPUT};
+use linker_args::{Linker, LinkerArgs, LinkerCommand};
 use store::Manifest;
 pub(super) use store::builtin_folders;
 use thin::ThinCache;
 pub(crate) use tool::Tool;
+
+/// Placeholder for the inputs. It must be an existing file whose name does not reveal a file type
+/// to the compiler.
+pub(super) const INPUT: &str = "/dev/null";
+/// Placeholder for the image: an unwritable path, in case a compiler ignores `-###` and runs the
+/// link.
+pub(super) const OUTPUT: &str = "/dev/null/image";
+/// Placeholder for the prefix of further outputs (`-dumpdir`).
+const DUMP: &str = "/dev/null/dump.";
 
 /// The identity of a tool, computed once. Concurrent callers block until it is known.
 type SharedTool = Arc<OnceLock<Result<Tool, String>>>;
@@ -113,14 +120,6 @@ pub(super) struct LinkFiles<'a> {
     pub(super) dependencies: PathBuf,
     /// Set if the ThinLTO units are compiled as separate jobs.
     pub(super) distribution: Option<Distribution>,
-}
-
-/// A cache hit.
-pub(super) struct Hit {
-    /// Whether it came from the remote cache.
-    pub(super) shared: bool,
-    /// The recorded cost of linking the image.
-    pub(super) saved: Option<Cost>,
 }
 
 /// The manifest entry of a link whose files are unchanged.
@@ -402,8 +401,8 @@ impl<'a> DeviceCache<'a> {
             .cloned()
             .chain(self.session.scratch.folder().filter(|_| nvidia))
             .collect();
-        // If another machine fails during the link, the objects that it left in this directory
-        // cannot be trusted.
+        // If another machine fails during the link, the objects that it left in the ThinLTO cache
+        // directory cannot be trusted.
         let units = if attempt.is_launched() || distribution.is_some() {
             None
         } else {

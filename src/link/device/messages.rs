@@ -1,4 +1,4 @@
-//! What device links report: messages to the user about memory and ThinLTO, the line in the build
+//! Reports of device links: messages to the user about memory and ThinLTO, the line in the build
 //! log, and a warning about AMD GPU kernels.
 
 use std::collections::HashMap;
@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::clang::compiles_each;
-use super::link_cache::Hit;
 use super::{DeviceContext, Planned};
 use crate::build_log::{
     Change, Cost, Input, Inputs, Log, Outcome, Record, VERSION, micros, now_us,
@@ -19,8 +18,9 @@ use crate::toolchain;
 use offld_system::jobs::{Demand, Refusal};
 use offld_system::run::OutOfMemory;
 use offld_system::shell::Shell;
+use offld_system::signals::Usage;
 use offld_system::table::{Style, size};
-use offld_system::trace::{Span, Usage};
+use offld_system::trace::Span;
 use offload_formats::error::{self, StepFailed};
 use offload_formats::kernels::object_calls::{self, Call, ObjectCalls};
 use offload_formats::model::printable;
@@ -166,6 +166,13 @@ fn seconds(time: Duration) -> String {
 //
 // The line is written when it is dropped, so every link that began has a line, however it ends.
 
+pub(super) struct Hit {
+    /// Whether it came from the remote cache.
+    pub(super) shared: bool,
+    /// The recorded cost of linking the image.
+    pub(super) saved: Option<Cost>,
+}
+
 /// The line of one device link. Empty without a log.
 pub(super) struct LogLine(Option<OpenLine>);
 
@@ -178,7 +185,6 @@ struct OpenLine {
 }
 
 impl LogLine {
-    /// Begins the line of `planned`.
     pub(super) fn begin(log: Option<&Arc<Log>>, planned: &Planned<'_>) -> LogLine {
         let open = |log: &Arc<Log>| {
             let program =

@@ -16,7 +16,7 @@ mod nvlink;
 mod running;
 mod schedule;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -101,6 +101,32 @@ pub(crate) struct DeviceContext<'a> {
     pub while_running: &'a (dyn Fn() + Sync),
 }
 
+/// The arguments of a compiler or linker so far, in order.
+#[derive(Default)]
+pub(super) struct ArgList(Vec<OsString>);
+
+impl ArgList {
+    pub(super) fn arg(&mut self, arg: impl Into<OsString>) -> &mut Self {
+        self.0.push(arg.into());
+        self
+    }
+
+    pub(super) fn path(&mut self, path: &Path) -> &mut Self {
+        self.arg(path.as_os_str())
+    }
+
+    /// Adds `prefix` and `value` as one argument.
+    pub(super) fn joined(&mut self, prefix: &str, value: &OsStr) -> &mut Self {
+        let mut joined = OsString::from(prefix);
+        joined.push(value);
+        self.arg(joined)
+    }
+
+    pub(super) fn finish(self) -> Vec<OsString> {
+        self.0
+    }
+}
+
 /// Links the images of all jobs.
 pub(crate) fn link(
     jobs: &[DeviceJob<'_>],
@@ -119,7 +145,7 @@ pub(crate) fn link(
     } else {
         (run.jobs, run.memory.get()?)
     };
-    let slots = JobSlots::new(jobs_at_once, memory, run.verbose, session);
+    let slots = JobSlots::new(jobs_at_once, memory, in_order, run.verbose, &session.shell);
     let places = RunnerSlots::new(slots, session);
     let costs = Costs::new(
         context.caching.cache().ok(),
@@ -592,7 +618,7 @@ mod tests {
             elf_target(&elf).unwrap(),
             ("nvptx64-nvidia-cuda".to_owned(), "sm_80".to_owned())
         );
-        // A cubin for a single architecture: sm_90a from CUDA 12.8, and its sm_100a.
+        // A cubin of CUDA 12.8 for a single architecture, sm_90a.
         elf[8] = 7;
         elf[48..52].copy_from_slice(&[0x5a, 0x0d, 0x5a, 0x00]);
         assert_eq!(

@@ -1,8 +1,8 @@
 //! Device links for NVIDIA GPUs: by `nvlink` itself, or by clang and `clang-nvlink-wrapper`.
 //!
 //! The driver of LLVM 15 and earlier cannot link for these devices and would run the host's `ld`.
-//! Its wrapper ran `nvlink` directly, and so does offld. offld also runs `nvlink` directly, without a
-//! compiler, if a link has code of nvcc and no bitcode.
+//! Its wrapper ran `nvlink` directly, and so does offld. offld also runs `nvlink` directly, without
+//! a compiler, if a link has code of nvcc and no bitcode.
 //!
 //! clang-nvlink-wrapper treats hidden symbols as unused in LTO, and so drops kernels that host code
 //! registers and launches (llvm/llvm-project#216891). It passes `-u` on to nvlink, which has no
@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use super::DeviceContext;
-use super::clang::ArgList;
+use super::{ArgList, DeviceContext};
 use crate::args::settings::LinkSettings;
 use crate::link::scan::{DeviceImage, Form};
 use crate::link::select::DeviceJob;
@@ -50,8 +49,8 @@ pub(super) fn serves(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> bool {
                 .is_some_and(|major| major <= LAST_WITHOUT_LINKS)
 }
 
-/// Fails if `job` has code of nvcc that only nvlink reads, although a compiler has to link it because of
-/// other code.
+/// Fails if `job` has code of nvcc that only nvlink reads, and also code that only a compiler can
+/// link.
 pub(super) fn check_inputs(job: &DeviceJob<'_>) -> Result<()> {
     let is_of_nvlink = |input: &&&DeviceImage<'_>| input.form != Form::Code;
     let needs_compiler = |input: &&&DeviceImage<'_>| {
@@ -82,8 +81,8 @@ pub(super) fn check_inputs(job: &DeviceJob<'_>) -> Result<()> {
     )
 }
 
-/// Whether nvlink can link `job` without a compiler: it has code of nvcc, and all inputs are CUDA code
-/// other than bitcode.
+/// Whether nvlink can link `job` without a compiler: it has code of nvcc, and all inputs are CUDA
+/// code other than bitcode.
 pub(crate) fn needs_no_compiler(job: &DeviceJob<'_>) -> bool {
     let is_cuda = |input: &&&DeviceImage<'_>| {
         let mut kinds = input.kinds.iter();
@@ -161,13 +160,13 @@ pub(super) fn command(
     Ok((nvlink, args.finish()))
 }
 
-/// The option for the directory with the compiler of code for link-time optimization.
+/// The option for the directory of NVVM, which compiles code for link-time optimization.
 pub(super) const NVVM_PATH: &str = "-nvvmpath=";
 
-/// The library in that directory.
+/// NVVM's library, in that directory.
 pub(super) const NVVM_LIBRARY: &str = "lib64/libnvvm.so";
 
-/// Fails if nvlink would not find its compiler in the directory `nvvm`. Its own message does not name
+/// Fails if nvlink would not find NVVM in the directory `nvvm`. nvlink's own message does not name
 /// the file.
 fn check_library(nvvm: &Path, job: &DeviceJob<'_>) -> Result<()> {
     let library = nvvm.join(NVVM_LIBRARY);

@@ -22,7 +22,8 @@ use offld_system::posix_shell::command_line;
 use offld_system::progress::Progress;
 use offld_system::run::{CapturedOutput, Cmd, PreloadedLinker};
 use offld_system::session::Session;
-use offld_system::trace::{Span, Usage, span};
+use offld_system::signals::Usage;
+use offld_system::trace::{Span, span};
 
 /// The device links of one run.
 pub(super) struct Links<'w> {
@@ -289,7 +290,7 @@ impl Links<'_> {
                 alone: true,
                 ..Demand::one_thread(memory)
             },
-            self.session,
+            &self.session.signals,
         )?;
         // The recorded cost covers this attempt only: neither the killed one nor the wait.
         let attempt = Attempt::new(self, at, threads, RunnerSlot::Here(slot));
@@ -578,9 +579,10 @@ impl<'t> Attempt<'t> {
             expected,
             ..
         } = self.links;
-        let slot = places
-            .here()
-            .take(&demand(self.threads, expected.of(self.at)), session)?;
+        let slot = places.here().take(
+            &demand(self.threads, expected.of(self.at)),
+            &session.signals,
+        )?;
         self.place = RunnerSlot::Here(slot);
         self.granted = self
             .place

@@ -167,8 +167,8 @@ fn startable<'s, W: Work>(
             Ok(place) => return Some((open.ready.remove(at), place)),
             Err(_) if waiting.reported || waiting.demand.reserved > 0 => {}
             Err(why) => {
-                // A busy slot is not worth a message. Once a slot is free, the link may still lack
-                // memory, and that is.
+                // Busy slots are not reported. If a slot is free later and the link still lacks
+                // memory, that is reported.
                 waiting.reported = why != Refusal::Slots;
                 work.waits(order[waiting.place], &waiting.demand, why);
             }

@@ -142,8 +142,8 @@ pub(crate) fn may_add_directory_of(settings: &LinkSettings, name: &OsStr) -> boo
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     None,
-    /// The host link extracts an archive member that has registered its images. Only the linker
-    /// knows whether that happens, so the library is added with `--as-needed`.
+    /// If the host link extracts an archive member that registers images. Only the linker knows
+    /// whether that happens, so the library is added with `--as-needed`.
     IfPulled,
     Surely,
 }

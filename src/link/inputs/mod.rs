@@ -58,16 +58,14 @@ impl InputObject {
         }
     }
 
-    /// The object's bytes.
     pub(crate) fn data(&self) -> &[u8] {
         self.bytes.as_slice()
     }
 }
 
-/// A file that the command line names.
+/// A file that the command line or a linker script names.
 #[derive(Debug)]
 pub(crate) struct InputFile {
-    /// Its path.
     pub path: PathBuf,
     /// The file format.
     pub kind: Magic,
@@ -151,7 +149,6 @@ pub(crate) enum Loaded {
 /// A mention of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoadedFile {
-    /// What is read.
     pub what: Loaded,
     /// `--as-needed` is in effect.
     pub as_needed: bool,
@@ -214,8 +211,8 @@ pub(crate) fn files(specs: &[InputSpec], search: &Search) -> OpenedFiles {
     files
 }
 
-/// Calls `each` for all `items` with their indices, in parallel if their sizes are worth it. Returns
-/// the results in order.
+/// Calls `each` for all `items` with their indices, in parallel if their sizes are worth it.
+/// Returns the results in order.
 pub(crate) fn map_all<'t, T: Sync, R: Send>(
     items: &'t [T],
     size: impl Fn(&T) -> usize,
@@ -457,8 +454,8 @@ fn open_regular(path: &Path) -> Option<(File, u64, (u64, u64))> {
     (meta.is_file() && meta.len() > 0).then(|| (file, meta.len(), (meta.dev(), meta.ino())))
 }
 
-/// Returns the kind and the contents of an open file of `size` bytes. Of a large file, the header
-/// is read first: a shared object need not be mapped then, and maps cost more than a read.
+/// Returns the kind and the contents of an open file of `size` bytes. For a large file, reads the
+/// header first: a shared object need not be mapped, and mapping costs more than a read.
 fn contents(file: &File, size: u64) -> Option<(Magic, Contents)> {
     const HEADER: usize = 64;
     const LARGE: u64 = 16 << 10;
@@ -562,7 +559,8 @@ impl ArchiveWalk<'_> {
         Ok(())
     }
 
-    /// Adds the member `contents` of `archive`, whose name is in `names`, if it is part of them.
+    /// Adds the member `contents` of `archive`. Borrows `name` from `names` if it is part of those
+    /// bytes, and copies it otherwise.
     fn object(
         &mut self,
         archive: Arc<Origin>,

@@ -171,8 +171,8 @@ fn modules_of<'a>(kind: OffloadKind, images: impl Iterator<Item = &'a Modules>) 
     all
 }
 
-/// Returns the registrations for `images`. Kinds are in registration order, and generations in order
-/// within a kind.
+/// Returns the registrations for `images`. Kinds are in registration order, and generations in
+/// order within a kind.
 pub(crate) fn groups<'a>(images: impl Iterator<Item = RegisteredImage<'a>>) -> Vec<Group> {
     let images: Vec<RegisteredImage<'a>> = images.collect();
     let mut groups = Vec::new();
@@ -358,9 +358,9 @@ fn cuda_image(
     ))
 }
 
-/// The cache lookup of one fatbinary. NVIDIA's `fatbinary` reads only the images, and no environment
-/// variable (the test `releases::nvidia` traces it). So the key consists of the images' contents,
-/// their options, and the identity of the tool.
+/// The cache lookup of one fatbinary. NVIDIA's `fatbinary` reads only the images, and no
+/// environment variable (the test `releases::nvidia` traces it). So the key consists of the images'
+/// contents, their options, and the identity of the tool.
 struct FatbinaryCache<'c> {
     cache: &'c Arc<Cache>,
     tool: Tool,

@@ -3,9 +3,9 @@
 //! * OpenMP: each image in an OffloadBinary with its triple and architecture, so that tools can
 //!   list it in the finished program. The runtime gets only the image inside. Images of LLVM 14
 //!   have no container.
-//! * SYCL: the files of SYCL's device linker, which are OffloadBinaries, or one OffloadBinary of all
-//!   their images. The runtimes of LLVM 23 and later take the single one, and clang embeds it in a
-//!   host object (`--emit-fatbin-only`).
+//! * SYCL: the files of SYCL's device linker, which are OffloadBinaries, or one OffloadBinary of
+//!   all their images. The runtimes of LLVM 23 and later take the single one, and clang embeds it
+//!   in a host object (`--emit-fatbin-only`).
 
 use std::path::Path;
 

@@ -110,8 +110,9 @@ impl<'s> Background<'s> {
         lock(&self.linker).take()
     }
 
-    /// Runs `work`, which prepares the registration, when the first device link runs. A dry run
-    /// registers nothing. Near a process limit, the remaining processes are left to the compiler.
+    /// Runs `work`, which prepares the registration, when the first device link runs. A dry run and
+    /// `--emit-fatbin-only` register nothing. Near a process limit, the remaining processes are
+    /// left to the compiler.
     pub(super) fn while_linking(&self, work: impl FnOnce()) {
         let wanted =
             !self.settings.run.dry_run && !self.settings.emit_fatbin_only && !threads::is_short();
@@ -136,7 +137,7 @@ impl<'s> Background<'s> {
     }
 }
 
-/// Starts the host linker of one link, once, as soon as there is known to be device code.
+/// Starts the host linker of one link, once, as soon as device code is found.
 pub(super) struct LinkerStarter<'b> {
     background: &'b Background<'b>,
     arguments: &'b ArgumentList,

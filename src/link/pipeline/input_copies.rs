@@ -1,6 +1,6 @@
-//! Copies of the inputs of a host link with stable names (`--wrapper-stable-names=objects`). The names
-//! of clang have other lengths in other checkouts, and linkers sort symbols by their names. So two
-//! programs are the same bytes only if their objects have stable names before the link.
+//! Copies of the inputs of a host link with stable names (`--wrapper-stable-names=objects`). The
+//! lengths of clang's names differ between checkouts, and linkers sort symbols by their names. So
+//! two programs are identical only if their objects have stable names before the link.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
@@ -21,8 +21,8 @@ use offload_formats::{bitcode, elf::rename as elf};
 pub(super) type Copies = BTreeMap<usize, PathBuf>;
 
 impl Link<'_> {
-    /// Writes copies of the inputs with stable `names`. None if the program gets the names after its
-    /// link, because the user has not asked for copies, or an input cannot be copied.
+    /// Writes copies of the inputs with stable `names`. Returns none if the program gets the names
+    /// after its link: the user has not requested copies, or an input cannot be copied.
     ///
     /// # Errors
     /// A copy cannot be written.
@@ -52,7 +52,7 @@ impl Link<'_> {
         }
         if let Some(why) = why {
             self.session.shell.warn(&format!(
-                "the output depends on the place of its source files, because an input cannot be copied (--wrapper-stable-names=objects): {why}"
+                "the output depends on the location of its source files, because an input cannot be copied (--wrapper-stable-names=objects): {why}"
             ));
             return Ok(None);
         }
@@ -102,7 +102,7 @@ impl Link<'_> {
 /// The input `data` with stable `names`; none if it has no ID to replace.
 ///
 /// # Errors
-/// It cannot be renamed.
+/// The input cannot be renamed.
 fn renamed(kind: Magic, data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>> {
     match kind {
         Magic::Elf => Ok(elf::rename(data, names)?),

@@ -99,8 +99,8 @@ pub(super) fn payloads_of(groups: &[Group]) -> Vec<Payload> {
 
 impl Link<'_> {
     /// Whether the link is late. In verbose mode, prints the reason why it cannot be late.
-    /// `groups`: the registrations. `is_input`: whether the link reads a file. `device_bytes`: bytes
-    /// of device code.
+    /// `groups`: the registrations. `is_input`: whether the link reads a file. `device_bytes`:
+    /// bytes of device code.
     ///
     /// # Errors
     /// `OFFLD_LATE_IMAGES` is invalid.
@@ -149,8 +149,8 @@ impl Link<'_> {
         self.aside_obstacle()
     }
 
-    /// Returns the reason why the host linker cannot write to another place, where offld changes its
-    /// output.
+    /// Returns the reason why the host linker cannot write to another location, at which offld
+    /// edits the output.
     pub(super) fn aside_obstacle(&self) -> Option<String> {
         let settings = self.settings;
         let shows_steps = settings.run.dry_run
@@ -329,7 +329,7 @@ impl Link<'_> {
         })
     }
 
-    /// Puts the stable `names` into `program`, and moves it to the place of the output.
+    /// Puts the stable `names` into `program`, and moves it to the output's path.
     pub(super) fn publish(&self, program: &Unfilled, names: &StableNames) -> Result<()> {
         self.put_names(&program.program, names)?;
         let output = program.place.of_program(&program.program);
@@ -353,8 +353,8 @@ impl Link<'_> {
     }
 }
 
-/// Moves `program` to `output` in one step. A file there gets the old place of the program, because
-/// ext4 writes a file to disk before that replaces another one (`auto_da_alloc`).
+/// Moves `program` to `output` in one step. An existing `output` moves to `program`, because ext4
+/// writes a file to disk before the file replaces another one (`auto_da_alloc`).
 fn move_to(program: &Path, output: &Path) -> io::Result<()> {
     let is_file = output.symlink_metadata().is_ok_and(|old| old.is_file());
     let exchange = || renameat_with(CWD, program, CWD, output, RenameFlags::EXCHANGE);

@@ -24,9 +24,9 @@ use crate::toolchain::{self, LinkerFamily};
 use offload_formats::error::{StepFailed, strerror};
 use offload_formats::model::{printable, printable_name};
 
-/// Returns the inputs of the command line, and the scripts that its options name. For Windows, the
-/// default libraries follow that the objects name in turn, which linkers search after all others.
-/// Inputs that cannot be read are ignored here: opening them later reports the error.
+/// Returns the inputs of the command line, and the scripts that its options name. For Windows, also
+/// returns the default libraries that the objects name in turn, which linkers search after all
+/// others. Inputs that cannot be read are ignored here: opening them later reports the error.
 pub(super) fn input_specs<'r>(settings: &'r LinkSettings, search: &Search) -> Cow<'r, [InputSpec]> {
     let mut specs = Cow::Borrowed(settings.inputs.as_slice());
     if !settings.host.scripts.is_empty() {

@@ -1,7 +1,8 @@
 //! Stable names of OpenMP kernels (docs/explanation/stable-names.md). clang names kernels by the
-//! device and inode number of their source file, so the same source in another checkout has other
-//! device code. Here, the device code of a link gets names that do not depend on the place of a
-//! file before it is linked, and the program gets the same names after the host link.
+//! file-system device number and the inode number of their source file, so the same source in
+//! another checkout has other device code. Here, the device code of a link gets names that do not
+//! depend on the place of a file before it is linked, and the program gets the same names after the
+//! host link.
 //!
 //! Names are replaced only where every use of them is known. If that is impossible, the link keeps
 //! the names of clang, and is correct all the same.
@@ -137,7 +138,7 @@ impl Link<'_> {
         if self.settings.run.kernel_names.get()? == KernelNames::Clang {
             return Ok(none());
         }
-        // An image for any processor is an input of several jobs.
+        // An image without an architecture can be an input of several jobs.
         let mut seen = HashSet::new();
         let images: Vec<&'a DeviceImage<'a>> = jobs
             .iter()
@@ -151,7 +152,7 @@ impl Link<'_> {
             tables
                 .names_of(object, OffloadKind::OpenMp)
                 .for_each(|name| uses.add(name.as_bytes()));
-            // The entry table of host bitcode is not read.
+            // `tables` does not contain the entries of host bitcode.
             names_of_bitcode(&scanned.inputs.objects[object], &mut |name| uses.add(name));
         }
         if uses.is_empty() {
@@ -195,7 +196,7 @@ impl Link<'_> {
 fn names_of_bitcode(object: &InputObject, add: &mut dyn FnMut(&[u8])) {
     const ENTRY: &[u8] = b".offloading.entry.";
     if object.kind == Magic::Bitcode {
-        // Without names, those of clang stay.
+        // If the names cannot be read, clang's names stay.
         let _ = bitcode::names_with_ids(object.data(), &mut |name| {
             if let Some(name) = name.strip_prefix(ENTRY) {
                 add(name);
@@ -229,7 +230,7 @@ fn fixed_ids(scanned: &Scanned<'_>, tables: &Tables, linked: &BTreeSet<usize>) -
     fixed
 }
 
-/// The IDs in `name`, if what follows them ends with one of the other names.
+/// The IDs in `name`, if the text after the last ID ends with one of `others`.
 fn joined_ids(name: &[u8], others: &HashSet<&[u8]>) -> Vec<FileId> {
     let ids: Vec<_> = file_ids(name).collect();
     let end = ids.last().map_or(name.len(), |(range, _)| range.end);
@@ -319,7 +320,8 @@ impl<'a> Renaming<'_, 'a> {
         code
     }
 
-    /// Whether threads rename faster. Renaming costs much more than searching.
+    /// Whether threads rename faster. Renaming costs more per byte than searching, so the limit is
+    /// lower than in `worth_threads`.
     fn is_worth_threads(&self) -> bool {
         const FEW: usize = 256 << 10;
         let bytes: usize = self.images.iter().map(|image| image.bytes.len()).sum();

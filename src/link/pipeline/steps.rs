@@ -30,8 +30,8 @@ use offload_formats::model::{ObjectFormat, OffloadKind, Origin, printable_name};
 use offload_formats::registration::{self, sycl};
 use offload_formats::target::Target;
 
-/// Returns the device compiler's answer to `-mllvm --help` and the like, which ask for a list of
-/// LLVM's options and for no link.
+/// Returns the device compiler's answer to `-mllvm --help` and the like, which request a list of
+/// LLVM's options instead of a link.
 pub(super) fn llvm_help(settings: &LinkSettings) -> Result<Option<String>> {
     const LISTS: [&str; 4] = ["help", "help-hidden", "help-list", "help-list-hidden"];
     let asks = |option: &&LlvmOption| {
@@ -77,9 +77,9 @@ impl Link<'_> {
         })
     }
 
-    /// Ends the search for device code in `inputs`, which have none. Warns of device code that this
-    /// link does not find. Relocatable output of a linker is different: another link adds the
-    /// device code.
+    /// Ends the search for device code in `inputs`, which have none. Warns if the device code of
+    /// HIP objects is missing, except in a relocatable link of `ld.offld`, to whose output another
+    /// link adds the device code.
     pub(super) fn without_device_code(&self, inputs: Inputs) -> Result<DeviceCode> {
         let complete = self.settings.role == Role::Wrapper || !self.settings.host.relocatable;
         if complete && scan::has_hip_wrapper(&inputs) {
@@ -92,8 +92,8 @@ impl Link<'_> {
         Ok(DeviceCode::None(endings))
     }
 
-    /// Warns of host objects from HIP's old driver whose device code is missing: `images` has none of
-    /// them.
+    /// Warns of host objects from HIP's old driver whose device code is neither in `images` nor
+    /// defined by an input.
     pub(super) fn warn_of_old_hip(
         &self,
         inputs: &Inputs,
@@ -439,7 +439,7 @@ impl Link<'_> {
         })
     }
 
-    /// Follows each host link with registration objects. Removes the file `written` if it is
+    /// Runs after each host link with registration objects. Removes the file `written` if it is
     /// truncated, and removes temporary names from other files that the linker wrote.
     pub(super) fn after_link(&self, objects: &[PathBuf], written: &Path) -> Result<()> {
         let whole = self

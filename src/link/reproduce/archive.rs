@@ -20,18 +20,16 @@ use offload_formats::elf::interface;
 
 /// The content of an entry.
 pub(super) enum Content {
-    /// A file.
     File(PathBuf),
     /// The parts of a shared library that a linker reads.
     Interface(PathBuf),
-    /// A text.
     Text(Vec<u8>),
     /// An executable script.
     Script(Vec<u8>),
 }
 
-/// Writes the tar of `entries`. In a directory, the name of the tar consists of `name` and a hash of
-/// its contents, so that different links have different files.
+/// Writes the tar of `entries`. In a directory, the name of the tar consists of `name` and a hash
+/// of its contents, so that different links have different files.
 pub(super) fn write(
     entries: &BTreeMap<PathBuf, Content>,
     destination: &Destination,

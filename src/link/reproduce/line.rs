@@ -99,7 +99,6 @@ pub(super) struct ReproducedLine<'a> {
 }
 
 impl<'a> ReproducedLine<'a> {
-    /// Starts with no arguments.
     pub(super) fn new(root: &'a Root, search: &'a Search) -> Self {
         let (args, offld_only) = (Vec::new(), Vec::new());
         ReproducedLine {

@@ -1,6 +1,6 @@
 //! The bytes of a device image. Compressed images are decompressed on first use, because most links
-//! need few members of a large library. Stable names are put in on first use, too, because the bytes
-//! are not needed for an image that is in the cache.
+//! need few members of a large library. Stable names are put in on first use, too, because the
+//! bytes are not needed for an image that is in the cache.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -14,18 +14,17 @@ use offload_formats::stable_names::StableNames;
 /// The bytes of a device image.
 #[derive(Debug)]
 pub(crate) enum Code<'a> {
-    /// They are part of an input, or were made from it.
+    /// Bytes that are part of an input, or were made from one.
     Plain(Cow<'a, [u8]>),
-    /// They are compressed in an entry of a fatbinary.
+    /// Bytes that are compressed in an entry of a fatbinary.
     Packed {
-        /// The entry.
         entry: Box<Entry<'a>>,
-        /// The place of the fatbinary in the object, to which the places in errors are added.
+        /// The offset of the fatbinary in the object, which is added to the offsets in errors.
         at: u64,
         /// The decompressed bytes, or the reason why there are none.
         plain: OnceLock<Result<Vec<u8>, Malformed>>,
     },
-    /// They get stable names before the link.
+    /// Bytes that get stable names before the link.
     Renamed(Box<RenamedCode<'a>>),
 }
 
@@ -37,7 +36,7 @@ pub(crate) struct RenamedCode<'a> {
     rename: Rename,
     /// The digest of the renamed bytes.
     digest: Digest,
-    /// Whether the digest is of a record, which may be of an earlier original.
+    /// Whether the digest comes from the record of an earlier link, whose original may differ.
     is_recorded: bool,
     /// The renamed bytes, once they are needed.
     renamed: OnceLock<Vec<u8>>,
@@ -47,8 +46,8 @@ pub(crate) struct RenamedCode<'a> {
 pub(crate) type Rename = fn(&[u8], &StableNames) -> Result<Option<Vec<u8>>, Malformed>;
 
 impl RenamedCode<'_> {
-    /// The renamed bytes. They are empty if the original has changed since its digest was computed,
-    /// for example in the mapped file of the user.
+    /// The renamed bytes. They are empty if the original cannot be renamed any more, for example
+    /// because the user has changed the mapped file.
     fn bytes(&self) -> &[u8] {
         let rename = || (self.rename)(self.original, &self.names);
         self.renamed
@@ -69,8 +68,8 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// The code `original`, which `rename` gives stable `names` before the link. `digest`: the digest
-    /// of the result. `renamed`: the result, if it is known.
+    /// The code `original`, which `rename` gives stable `names` before the link. `digest`: the
+    /// digest of the result. `renamed`: the result, if it is known.
     pub(crate) fn renamed(
         original: &'a Code<'a>,
         names: &Arc<StableNames>,
@@ -88,8 +87,8 @@ impl<'a> Code<'a> {
         }))
     }
 
-    /// The bytes for the device linker, which have stable names. Everything else reads the bytes of
-    /// the input, so that no image of the cache is renamed.
+    /// The bytes for the device linker, which have stable names. All other code reads the bytes of
+    /// the input, so that a link whose image is cached renames nothing.
     pub(crate) fn to_link(&self) -> &[u8] {
         match self {
             Code::Renamed(code) => code.bytes(),
@@ -106,7 +105,8 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// The size of the decompressed bytes by the entry's header; 0 for bytes that are not compressed.
+    /// The size of the decompressed bytes by the entry's header; 0 for bytes that are not
+    /// compressed.
     pub(super) fn packed_size(&self) -> u64 {
         match self {
             Code::Plain(_) | Code::Renamed(_) => 0,
@@ -117,7 +117,7 @@ impl<'a> Code<'a> {
     /// Decompresses the bytes, if they are compressed.
     ///
     /// # Errors
-    /// They cannot be decompressed. Without this call, they are then empty.
+    /// The bytes cannot be decompressed. Readers that do not call this function then get no bytes.
     pub(crate) fn load(&self) -> Result<(), Malformed> {
         match self {
             Code::Plain(_) | Code::Renamed(_) => Ok(()),

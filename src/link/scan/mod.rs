@@ -54,8 +54,8 @@ pub(crate) struct DeviceImage<'a> {
     pub kinds: OffloadKinds,
     /// Whether this is an image of LLVM 14, which is a section without a header.
     pub raw_section: bool,
-    /// The modules of the host object that register its kernels and variables themselves; none if it
-    /// has an entry table for that.
+    /// The modules of the host object that register its kernels and variables themselves; none if
+    /// it has an entry table for that.
     pub modules: Option<Arc<[String]>>,
     /// The form of the code, which is known without decompressing it.
     pub form: Form,
@@ -86,7 +86,7 @@ impl<'a> DeviceImage<'a> {
     /// Decompresses the code, if it is compressed.
     ///
     /// # Errors
-    /// It is damaged.
+    /// The code is damaged.
     pub(crate) fn load(&self) -> Result<()> {
         let object = || Origin {
             section: None,
@@ -109,7 +109,8 @@ pub(crate) fn scan(inputs: &Inputs) -> Result<Vec<DeviceImage<'_>>> {
     Ok(all)
 }
 
-/// Decompresses the code of objects. Code of archive members is often not needed, and PTX seldom.
+/// Decompresses the code of objects. Code of archive members and PTX is left out, because most
+/// links do not need it.
 fn decompress(images: &[DeviceImage<'_>], inputs: &Inputs) -> Result<()> {
     /// The decompressed bytes from which threads are faster.
     const MANY: u64 = 1 << 20;
@@ -130,8 +131,8 @@ fn decompress(images: &[DeviceImage<'_>], inputs: &Inputs) -> Result<()> {
     loaded.into_iter().collect()
 }
 
-/// Whether the symbols of archive members decide about device code: a member has device code, or may
-/// define the functions that modules call to register themselves.
+/// Whether the symbols of archive members decide about device code: a member has device code, or
+/// may define the functions that modules call to register themselves.
 pub(crate) fn needs_members(images: &[DeviceImage<'_>], inputs: &Inputs) -> bool {
     images
         .iter()
@@ -158,8 +159,8 @@ pub(crate) fn has_hip_wrapper(inputs: &Inputs) -> bool {
 }
 
 /// Returns the host code that device code for `host_arch`, the host's CPU, may call: the members of
-/// archives with such device code. They are returned as images without a kind, for the triple of
-/// that device code.
+/// archives with such device code. Each member is returned as an image without a kind, with the
+/// triple of that device code.
 pub(crate) fn host_code<'a>(
     inputs: &'a Inputs,
     found: &[DeviceImage<'_>],
@@ -323,8 +324,9 @@ pub(crate) struct HostFacts<'a> {
     pub alternate_names: Vec<(Vec<u8>, Vec<u8>)>,
     /// The ELF or COFF machine of the object, if it has one.
     pub machine: Option<Machine>,
-    /// The control-flow protection that the object is compatible with (`offload_formats::elf::property`).
-    /// None for bitcode, whose protection is not known before it is compiled.
+    /// The control-flow protection that the object is compatible with
+    /// (`offload_formats::elf::property`). None for bitcode, whose protection is not known before
+    /// it is compiled.
     pub protection: Option<u32>,
 }
 
@@ -364,8 +366,8 @@ pub(crate) enum Machine {
     Coff(::object::pe::Machine),
 }
 
-/// Returns the facts of every input object, by index. `wanted`: read those of archive members as
-/// well.
+/// Returns the facts of every input object, by index. `wanted`: whether to read the facts of
+/// archive members as well.
 pub(crate) fn host_facts(inputs: &Inputs, wanted: bool) -> Result<Vec<HostFacts<'_>>> {
     let each: Vec<Result<HostFacts<'_>>> = threads::in_parallel(|| {
         let objects = inputs.objects.par_iter();

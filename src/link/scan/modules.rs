@@ -1,5 +1,5 @@
-//! Device code of modules that register themselves: nvcc's relocatable code, and translation units of
-//! HIP's old driver (`-fgpu-rdc --no-offload-new-driver`).
+//! Device code of modules that register themselves: nvcc's relocatable code, and translation units
+//! of HIP's old driver (`-fgpu-rdc --no-offload-new-driver`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,16 +18,17 @@ use offload_formats::nvcc::{self, HostUses};
 use offload_formats::offload_sections::CUDA_PRELINKED;
 use offload_formats::registration::fatbin::{HIP_IMAGE, ModuleCalls};
 
-/// The limit on the size of decompressed code and of copies for link-time optimization, as a multiple of
-/// the object's size. Compilers stay far below it.
+/// The limit on the size of decompressed code and of copies for link-time optimization, as a
+/// multiple of the object's size. Compilers stay far below it.
 const MOST_COPIES: u64 = 256;
 
 /// The triple of code that nvcc compiled.
 const TRIPLE: &str = "nvptx64-nvidia-cuda";
 
-/// Returns the relocatable code of nvcc's modules in an ELF object: for each module and architecture, a
-/// cubin, or a host object with code for link-time optimization. Also returns PTX, which is linked if
-/// there is nothing better. `select` later drops modules that another device link contains.
+/// Returns the relocatable code of nvcc's modules in an ELF object: for each module and
+/// architecture, a cubin, or a host object with code for link-time optimization. Also returns PTX,
+/// which is linked if there is nothing better. `select` later drops modules that another device
+/// link contains.
 pub(super) fn cuda(index: usize, input_object: &InputObject) -> Result<Vec<DeviceImage<'_>>> {
     let origin = input_object.origin().in_section(CUDA_PRELINKED);
     let data = input_object.data();
@@ -82,8 +83,8 @@ pub(super) fn cuda(index: usize, input_object: &InputObject) -> Result<Vec<Devic
     Ok(found)
 }
 
-/// Returns the entries of a fatbinary that a device link may take, for each architecture at most one with
-/// PTX and one other.
+/// Returns the entries of a fatbinary that a device link may take, for each architecture at most
+/// one with PTX and one other.
 fn linkable<'e, 'a>(entries: &'e [Entry<'a>]) -> Vec<&'e Entry<'a>> {
     let mut best: BTreeMap<(&str, bool), &Entry<'a>> = BTreeMap::new();
     for entry in entries {
@@ -110,9 +111,9 @@ pub(super) fn hip_units(input_object: &InputObject) -> Result<Arc<[String]>> {
     Ok(units.collect())
 }
 
-/// Returns the code in a section of HIP's old driver: bitcode or an object, or several of them after a
-/// relocatable link. `id`: the ID in the name of the section. `units`: the result of `hip_units`. Other
-/// compilers' bundles, and the host's empty entry, are no device code here.
+/// Returns the code in a section of HIP's old driver: bitcode or an object, or several of them
+/// after a relocatable link. `id`: the ID in the name of the section. `units`: the result of
+/// `hip_units`. Bundles of other compilers, and the host's empty entry, are not device code here.
 pub(super) fn hip<'a>(
     index: usize,
     origin: &Origin,

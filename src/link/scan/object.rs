@@ -1,6 +1,7 @@
 //! Host objects: the sections that contain device images, and the symbols and entry tables of the
-//! host code (docs/spec/link-driver.md 3.3). First ELF objects of any class, byte order and machine
-//! (LLVM 14's named sections: docs/spec/containers.md 4.4), then COFF objects.
+//! host code (docs/spec/link-driver.md 3.3). The first part reads ELF objects of any class, byte
+//! order and machine (LLVM 14's named sections: docs/spec/containers.md 4.4), the second COFF
+//! objects.
 
 use std::borrow::Cow;
 

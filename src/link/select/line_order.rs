@@ -196,7 +196,8 @@ impl<'f> Line<'f> {
         })
     }
 
-    /// Passes the member `object` like ld.lld.
+    /// Reads the member `object` like ld.lld: extracts it if it is needed, or remembers its
+    /// symbols.
     fn remember(&mut self, object: usize) {
         if let Some((name, by)) = self.wanted_of(object) {
             return self.pull(object, &name, by);
@@ -300,14 +301,14 @@ impl<'f> Line<'f> {
         }
     }
 
-    /// Records a reference that no object contains, and extracts its member.
+    /// Records a reference, and extracts the remembered member that defines the symbol, if any.
     fn refer(&mut self, name: &'f [u8], weak: bool, by: Referrer) {
         if let Some(member) = self.note(Cow::Borrowed(name), weak, by) {
             self.pull(member, name, by);
         }
     }
 
-    /// Records a reference. Returns the member that it extracts now.
+    /// Records a reference. Returns the remembered member that must now be extracted, if any.
     fn note(&mut self, name: Cow<'f, [u8]>, weak: bool, by: Referrer) -> Option<usize> {
         let new = if weak {
             Symbol::WeakUndefined

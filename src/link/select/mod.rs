@@ -221,7 +221,7 @@ fn select_once<'a>(
     let why = members.map(|at| {
         let object = found[at].input_object;
         let by_device = device_pulled.get(&at);
-        // The host link extracts members that device code needs for that reason alone.
+        // If device code needs a member, that is the only reason why the host link extracts it.
         let by_host = pulled[object].as_ref().filter(|_| by_device.is_none());
         let reason = why(by_device, by_host, linked[at].is_some());
         format!("{}: {}: {reason}", origins[object], candidates.targets[at])
@@ -257,7 +257,7 @@ struct Candidates<'a> {
     found: &'a [DeviceImage<'a>],
     /// The target of each image.
     targets: Vec<Target>,
-    /// For each image, the images that replace it where they can.
+    /// For each image, the images that replace it in device links for targets that they serve.
     better: Vec<Vec<usize>>,
     memberships: Vec<Membership>,
     coverage: Coverage,
@@ -352,7 +352,7 @@ impl<'a> Candidates<'a> {
         images
     }
 
-    /// Returns the images that modules of nvcc without code for `target` are linked from.
+    /// Returns the images to link in place of nvcc modules that have no code for `target`.
     fn substitutes(
         &self,
         target: &Target,
@@ -364,7 +364,7 @@ impl<'a> Candidates<'a> {
         })
     }
 
-    /// Returns the kinds with which the image `at` makes the image for `target` registered, or
+    /// Returns the kinds that the image `at` adds to the registration of the image for `target`, or
     /// `None` if `at` is not linked into it.
     fn kinds_from(&self, at: usize, target: &Target) -> Option<OffloadKinds> {
         let image = &self.found[at];
@@ -553,7 +553,8 @@ fn generations_of(
     if all.is_empty() {
         all.push(Generation::Llvm21);
     }
-    // Modules register themselves, with the same image as the newest entry table of their runtime.
+    // Modules register themselves. They are linked into the image of the newest entry table of CUDA
+    // or HIP code.
     let newest = modules::generation(found, &each, active);
     for (image, own) in found.iter().zip(&mut each) {
         if image.modules.is_some() {
@@ -595,8 +596,8 @@ fn check_entry_tables(
     Ok(())
 }
 
-// Device code for the host's own CPU that calls plain functions of its archive: host code that was
-// compiled for no device, and consists of the same machine instructions.
+// Device code for the host's own CPU may call plain functions in its archive. These were compiled
+// as host code only, but for the same instruction set.
 
 /// Returns the objects of `host_code` that define, directly or indirectly, the undefined symbols of
 /// the images `inputs`. Device code has priority: an object that defines one of its symbols again
@@ -681,7 +682,7 @@ pub(crate) fn undefined_but_on_the_host(
     jobs: &[DeviceJob<'_>],
     facts: &[HostFacts<'_>],
 ) -> Vec<OnTheHost> {
-    // nvcc defines host symbols for device code.
+    // In objects of nvcc, host symbols can have the names of device symbols.
     let jobs = jobs.iter().filter(|job| job.modules.is_empty());
     let mut on_the_host: BTreeMap<&[u8], usize> = BTreeMap::new();
     for (object, facts) in facts.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! Modules that register themselves (`registration::Modules`): which of them other device links have,
-//! and whether each image contains all of them. nvcc's registration counts the modules, and never
-//! registers any if one is missing.
+//! Modules that register themselves (`registration::Modules`): decides which modules other device
+//! links contain, and whether each image contains all modules. nvcc's registration counts the
+//! modules, and never registers any if one is missing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -39,8 +39,8 @@ pub(super) fn of(inputs: &[&DeviceImage<'_>]) -> Modules {
     }
 }
 
-/// Returns the generation of the image that contains the modules: the newest of the other CUDA and HIP
-/// code.
+/// Returns the generation of the image that contains the modules: the newest of the other CUDA and
+/// HIP code.
 pub(super) fn generation(
     found: &[DeviceImage<'_>],
     each: &[Vec<Generation>],
@@ -58,9 +58,10 @@ pub(super) fn generation(
         .unwrap_or(Generation::Llvm21)
 }
 
-/// Returns, for each image, whether other device links have its modules: an object or archive member
-/// defines the functions that their constructors call. In a relocatable link, the link of the program
-/// will have them. A shared library with the same modules has its own copy of their host code.
+/// Returns, for each image, whether other device links have its modules: an object or archive
+/// member defines the functions that their constructors call. In a relocatable link, the link of
+/// the program will have them. A shared library with the same modules has its own copy of their
+/// host code.
 pub(super) fn linked_elsewhere(
     found: &[DeviceImage<'_>],
     facts: &[HostFacts<'_>],
@@ -79,9 +80,9 @@ pub(super) fn linked_elsewhere(
     found.iter().map(is_elsewhere).collect()
 }
 
-/// Returns, for each module without code for `target` itself, the image that nvlink takes in its place:
-/// a cubin for an earlier GPU of the same major version, else PTX for an earlier GPU, or code for
-/// link-time optimization. `is_candidate`: whether an image may be linked.
+/// Returns, for each module without code for `target` itself, the image that nvlink takes in its
+/// place: a cubin for an earlier GPU of the same major version, else PTX for an earlier GPU, or
+/// code for link-time optimization. `is_candidate`: whether an image may be linked.
 pub(super) fn substitutes(
     found: &[DeviceImage<'_>],
     target: &Target,
@@ -145,8 +146,9 @@ impl SmNumber {
     }
 }
 
-/// Returns `DeviceJob::is_open` for a device link with these inputs: whether they have code for link-time
-/// optimization, and the output is a shared library or another object refers to their host code.
+/// Returns `DeviceJob::is_open` for a device link with these inputs: whether they have code for
+/// link-time optimization, and the output is a shared library or another object refers to their
+/// host code.
 pub(super) fn is_open(
     inputs: &[&DeviceImage<'_>],
     facts: &[HostFacts<'_>],
@@ -166,9 +168,9 @@ pub(super) fn is_open(
         || needs.any(|need| *need.name != *b"main" && names.contains(need.name.as_ref()))
 }
 
-/// Adds to `members` the images of `waiting` with code for link-time optimization, if `members` has such
-/// code. No public tool reads its symbols, so it may need any of them; `nvcc -dlink` takes all, too.
-/// Returns the added images with their reasons.
+/// Adds to `members` the images of `waiting` with code for link-time optimization, if `members` has
+/// such code. No public tool reads the symbols of such code, so `members` may need any of these
+/// images; `nvcc -dlink` takes all, too. Returns the added images with their reasons.
 pub(super) fn lto_pulls(
     found: &[DeviceImage<'_>],
     members: &mut BTreeSet<usize>,
@@ -217,8 +219,8 @@ pub(super) fn only_for_devices(
     symbols.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
-/// Returns the calls for `start` and an ID that no object of the host link answers: the ID, and the first
-/// object that needs it.
+/// Returns the undefined symbols of the host link that consist of `start` and an ID: each ID, with
+/// the first object that needs the symbol.
 fn open_calls(start: &str, facts: &[HostFacts<'_>], taken: &Taken) -> BTreeMap<String, usize> {
     let defined = defined(facts, taken);
     let mut calls = BTreeMap::new();
@@ -233,8 +235,9 @@ fn open_calls(start: &str, facts: &[HostFacts<'_>], taken: &Taken) -> BTreeMap<S
     calls
 }
 
-/// Adds to the images of HIP the units whose code none of them has, for example because it is for
-/// another GPU. Their host code needs the symbols all the same.
+/// Adds to each HIP image of the newest generation the units that the image lacks, for example
+/// because their code is for another GPU. The host code of these units needs their symbols all the
+/// same.
 pub(super) fn add_units(jobs: &mut [DeviceJob<'_>], facts: &[HostFacts<'_>], taken: &Taken) {
     let is_hip = |job: &&mut DeviceJob<'_>| job.kinds.contains(OffloadKind::Hip);
     let newest = jobs
@@ -258,8 +261,8 @@ pub(super) fn add_units(jobs: &mut [DeviceJob<'_>], facts: &[HostFacts<'_>], tak
     }
 }
 
-/// Checks that each image contains all modules whose constructors the program runs, and no others. Drops
-/// images that lack a module, with a warning, if another image has all of them.
+/// Checks that each image contains all modules whose constructors the program runs, and no others.
+/// Drops images that lack a module, with a warning, if another image has all of them.
 ///
 /// # Errors
 /// No image has all modules, or a module would never be registered.
@@ -328,7 +331,7 @@ pub(super) fn check(
     }
 }
 
-/// The functions of NVIDIA's driver that device code calls.
+/// Functions that NVIDIA's driver provides to device code.
 const OF_THE_DRIVER: [&[u8]; 4] = [b"vprintf", b"malloc", b"free", b"__assertfail"];
 
 /// Returns the symbols that no input of `job` defines, each with the object that needs it. Code for
@@ -348,7 +351,7 @@ pub(crate) fn undefined_device_symbols(job: &DeviceJob<'_>) -> Vec<(Vec<u8>, Ori
     found
 }
 
-/// Fails if two objects have modules of one ID.
+/// Fails if two objects have CUDA modules with the same ID.
 fn check_ids(job: &DeviceJob<'_>) -> Result<()> {
     let mut known: HashMap<&str, &DeviceImage<'_>> = HashMap::new();
     for &image in &job.inputs {

@@ -537,7 +537,6 @@ pub(super) fn never_taken(jobs: &[DeviceJob<'_>]) -> Vec<String> {
 
 /// An undefined device symbol that an input defines for another target only.
 pub(crate) struct ForAnotherTarget<'a> {
-    /// The symbol.
     pub symbol: Vec<u8>,
     /// The image that defines it.
     pub image: &'a DeviceImage<'a>,

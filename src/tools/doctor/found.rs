@@ -1,4 +1,4 @@
-//! What is on this machine: the programs and files that links need, in the compiler's search
+//! Examines this machine: the programs and files that links need, in the compiler's search
 //! directories, the state of the caches, and the answers of clang.
 
 use std::ffi::OsString;
@@ -16,7 +16,6 @@ use crate::toolchain::{self, Compiler};
 use offld_system::environment;
 use offld_system::programs;
 use offld_system::run::{self, Probe};
-use offld_system::session::Session;
 use offld_system::store::local::Store;
 use offld_system::store::settings::{self, Setting};
 use offld_system::store::{self, Key, RemoteSettings, SecretKey};
@@ -92,7 +91,7 @@ pub(super) fn tools(folders: &Folders) -> Vec<Part> {
 /// search directories.
 pub(super) fn files(compiler: Option<&Compiler>, folders: &Folders) -> Vec<Part> {
     let own = compiler.and_then(Compiler::library_folder);
-    let named: Vec<PathBuf> = Session::env(environment::LIBRARY_PATH)
+    let named: Vec<PathBuf> = environment::get(environment::LIBRARY_PATH)
         .iter()
         .flat_map(std::env::split_paths)
         .filter(|folder| folder.is_absolute())
@@ -190,7 +189,7 @@ fn device_bitcode(folders: &[PathBuf], devices: &[&str]) -> Option<PathBuf> {
 
 /// Examines the cache that a link in this environment would use.
 pub(super) fn own_cache() -> Cache {
-    let setting = settings::resolve(settings::named_by_environment(&Session::env));
+    let setting = settings::resolve(settings::named_by_environment(&environment::get));
     let Setting {
         root,
         limit,
@@ -223,7 +222,7 @@ pub(super) fn own_cache() -> Cache {
 
 /// The reason why every link with device code fails: a cache with an unusable key.
 pub(super) fn key_error() -> Option<String> {
-    settings::resolve(settings::named_by_environment(&Session::env)).root?;
+    settings::resolve(settings::named_by_environment(&environment::get)).root?;
     SecretKey::of_environment()
         .err()
         .map(|error| error::chain(&error))

@@ -77,8 +77,8 @@ pub(crate) fn examine(request: &Request, session: &Session) -> Report {
     }
 }
 
-/// Returns the compiler for device links, unless their bitcode requires another LLVM version, or
-/// the reason why none is usable.
+/// Returns the default compiler for device links, or the reason why none is usable. Links with
+/// bitcode of another LLVM version may use another compiler.
 fn chosen() -> Result<toolchain::Compiler, String> {
     let chosen = toolchain::device_compiler(None, None)
         .map_err(|error| offload_formats::error::chain(&error))?
@@ -162,7 +162,6 @@ fn devices(request: &Request) -> Devices {
 /// The version of the report's schema.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// The report.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     /// [`SCHEMA`].
@@ -273,7 +272,6 @@ pub(crate) struct Cache {
     pub error: Option<String>,
 }
 
-/// The remote cache.
 #[derive(Debug, Serialize)]
 pub(crate) struct Remote {
     /// Its URL, without user names and passwords.
@@ -287,7 +285,6 @@ pub(crate) struct Remote {
     pub problems: Vec<String>,
 }
 
-/// A kind of link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Kind {
     #[serde(rename = "openmp-host")]

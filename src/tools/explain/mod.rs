@@ -47,7 +47,6 @@ pub(crate) struct Report {
     pub(crate) damaged: Vec<Damaged>,
 }
 
-/// A file that was read.
 #[derive(Debug, Serialize)]
 struct SourceFile {
     path: String,
@@ -76,7 +75,6 @@ struct Step {
     target: String,
 }
 
-/// A device link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct DeviceLink {
     /// The duration without the wait for permission to run, in microseconds.

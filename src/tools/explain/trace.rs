@@ -108,7 +108,6 @@ struct Event<'t> {
     args: Map<String, Value>,
 }
 
-/// Reads the trace in `file`.
 pub(super) fn read(file: &Path) -> Result<Trace> {
     let shown = file.display();
     let bytes = std::fs::read(file).with_context(|| format!("cannot read the trace `{shown}`"))?;
@@ -229,7 +228,7 @@ pub(super) fn example_text(beginning: u64, process: u64) -> String {
 // ended last before that one began, and so on. Within a process, it takes the innermost running
 // step at each moment, and the one that ended last among parallel steps.
 
-/// Shorter steps are merged with the step before them, in microseconds.
+/// Steps below this duration, in microseconds, are merged with the step before them.
 const SHORTEST: u64 = 1_000;
 
 /// The critical path of a build.
@@ -241,8 +240,8 @@ pub(super) struct Critical {
     pub(super) steps: Vec<Step>,
 }
 
-/// A process with a trace, or a device link that only a log records. Times in microseconds since
-/// 1970.
+/// A process with a trace, or a device link that only a log records. Its times are in microseconds
+/// since 1970.
 struct Piece<'t> {
     begin: u64,
     end: u64,

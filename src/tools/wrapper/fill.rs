@@ -123,14 +123,13 @@ fn object(plan: &Plan, object: Vec<u8>, contents: &[Rope], out: &mut Output) -> 
 
 // Inserts images into a module's text or assembly. LLVM has printed zeros in their place, with a
 // length that occurs nowhere else in the module (`FIRST_MARK` and the numbers after it). A string
-// replaces them.
+// replaces the zeros.
 
 /// A function that encodes an image's bytes.
 type Encode = fn(&[u8], &mut Vec<u8>);
 
 /// A part of a text with images.
 pub(super) enum TextPiece {
-    /// This text.
     Text(String),
     /// The image with this index.
     Image(usize, Encode),

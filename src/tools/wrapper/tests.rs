@@ -198,7 +198,7 @@ fn images_put_in_later_are_in_text_what_llvm_prints() -> Outcome {
             |request: &mut Request| (request.kind, request.generation) = (kind, generation);
         let small = bench.wrap("small.ll", u64::MAX, &images, change)?;
         bench.wrap("large.ll", 0, &images, change)?;
-        // LLVM prints strings of zeros differently from how it reads them.
+        // LLVM prints strings of zeros in another form, so the text is assembled and printed again.
         if bench
             .llvm(22, "llvm-as", &["large.ll", "-o", "large.bc"])
             .is_some()
@@ -335,7 +335,7 @@ fn assembly_gives_the_same_object() -> Outcome {
                 );
                 let written = sections(&fs::read(bench.at("written.o"))?)?;
                 if host.starts_with("powerpc") {
-                    // Its backend sorts small constants by size.
+                    // The PowerPC backend sorts small constants by size.
                     continue;
                 }
                 let of = |all: &[Section], name: &str| {

@@ -137,8 +137,8 @@ impl Bytes {
         &self.all.as_slice()[self.range.clone()]
     }
 
-    /// Returns the bytes of `part`, which borrows from these, without copying. Returns `None` if it
-    /// does not borrow from these.
+    /// Returns the bytes of `part`, without copying. Returns `None` if `part` does not borrow from
+    /// `self`.
     pub fn part(&self, part: &[u8]) -> Option<Bytes> {
         let offset = part
             .as_ptr()

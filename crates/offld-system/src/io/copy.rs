@@ -23,7 +23,7 @@ const STEP: usize = 256 << 10;
 pub const GRAIN: u64 = 64 << 10;
 
 /// Copies `len` bytes of `from`, from `offset` on, to the current position of `to`, and advances
-/// that. Calls `go_on` every few megabytes; its error ends the copy.
+/// that position. Calls `go_on` at least every [`CHUNK`] bytes; its error ends the copy.
 ///
 /// # Errors
 /// `UnexpectedEof` if `from` has fewer bytes, and errors of the file systems.

@@ -26,7 +26,8 @@ use rustix::io::Errno;
 use crate::io::bytes::Bytes;
 use crate::io::copy;
 use crate::io::outputs::{Output, io_error};
-use crate::session::{self, Session};
+use crate::scratch;
+use crate::session::Session;
 use crate::signals::Signals;
 use offload_formats::archive::{MemberContents, NewMember, member_at, write};
 use offload_formats::error::Malformed;
@@ -165,7 +166,7 @@ impl FileSlice {
         if from.read(&mut first)? == 0 {
             return Ok(FileSlice::owned(Vec::new()));
         }
-        let mut file = tempfile::tempfile_in(session::temp_folder())?;
+        let mut file = tempfile::tempfile_in(scratch::temp_folder())?;
         io::copy(&mut first.chain(from), &mut file)?;
         Ok(FileSlice {
             made: true,
@@ -264,15 +265,15 @@ impl FileSlice {
         }
     }
 
-    /// Offset in the user's file of the byte `within` these. Returns `None` for bytes that offld
-    /// made.
+    /// Offset in the user's file of the byte at offset `within` of this piece. Returns `None` for
+    /// bytes that offld made.
     pub fn file_offset(&self, within: u64) -> Option<u64> {
         let (_, at) = self.source.as_ref().filter(|_| !self.made)?;
         at.checked_add(within)
     }
 
     /// The range of these bytes in `outer`. Returns `None` if they are not part of it, for example
-    /// because they were inflated.
+    /// because they were decompressed.
     pub fn range_in(&self, outer: &FileSlice) -> Option<Range<u64>> {
         let (bytes, around) = (self.bytes().as_ptr_range(), outer.bytes().as_ptr_range());
         let start = bytes.start.addr().checked_sub(around.start.addr())?;
@@ -395,11 +396,11 @@ impl Read for PieceReader<'_> {
 }
 
 fn temporary() -> Result<File> {
-    let folder = session::temp_folder();
+    let folder = scratch::temp_folder();
     tempfile::tempfile_in(&folder).with_context(|| {
         format!(
             "cannot create a temporary file in {}",
-            session::shown_temp_folder(&folder)
+            scratch::shown_temp_folder(&folder)
         )
     })
 }
@@ -532,8 +533,8 @@ impl Seek for PieceWriter<'_> {
 }
 
 /// Returns `member` of the zip file `zip`: a part of the file, or decompressed, in an unnamed
-/// temporary file that is removed with the piece. Decompressed data is compared with its checksum; for
-/// stored data, use [`check_zip_member`].
+/// temporary file that is removed with the piece. Decompressed data is compared with its checksum;
+/// for stored data, use [`check_zip_member`].
 pub fn zip_member(zip: &FileSlice, member: &ZipMember<'_>) -> Result<FileSlice> {
     let stored = stored_zip_member(zip, member)?;
     if member.method == ZipMethod::Stored {

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use crate::environment;
-use crate::session::Session;
 use crate::threads::lock;
 use offload_formats::dynamic::Dynamic;
 
@@ -34,7 +33,7 @@ const DEFAULT: [&str; 6] = [
 ];
 /// Subdirectory that glibc searches first. It has a directory for each level of CPUs.
 const HWCAPS: &str = "glibc-hwcaps";
-/// The directories in it, of all architectures that have any.
+/// The directories in [`HWCAPS`], for all architectures.
 const LEVELS: [&str; 11] = [
     "x86-64-v2",
     "x86-64-v3",
@@ -52,7 +51,7 @@ const LEVELS: [&str; 11] = [
 const LEGACY: [&str; 7] = [
     "tls", "haswell", "xeon_phi", "avx512_1", "x86_64", "atomics", "aarch64",
 ];
-/// Maximum nesting depth of those.
+/// Maximum nesting depth of [`LEGACY`] directories.
 const DEEPEST_LEGACY: usize = 4;
 
 /// The directories that a file names for the libraries that it needs, with `$ORIGIN` replaced.
@@ -61,15 +60,16 @@ pub struct RunPaths {
     /// `DT_RPATH` of the file, then of the file that loaded it, and so on up to the program. In a
     /// file with `DT_RUNPATH`, `DT_RPATH` does not count.
     rpaths: Vec<PathBuf>,
-    /// `DT_RUNPATH`. `None` if the file has no such entry; that decides about the `DT_RPATH` of
-    /// other files, too.
+    /// `DT_RUNPATH`; `None` if the file has no such entry. If it has one, no `DT_RPATH` counts for
+    /// the libraries that it needs.
     runpath: Option<Vec<PathBuf>>,
 }
 
 impl RunPaths {
-    /// Returns the run paths of the file at `path`. `dynamic` was read from that file, and the file
-    /// with `loaded_by` has loaded it. `$ORIGIN` is the directory of `path` as written: loaders do
-    /// not follow a library's symbolic links. For a program, resolve them first.
+    /// Returns the run paths of the file at `path`. `dynamic` was read from that file, and
+    /// `loaded_by` are the run paths of the file that loaded it. `$ORIGIN` is the directory of
+    /// `path` as written: loaders do not follow a library's symbolic links. For a program, resolve
+    /// them first.
     pub fn new(dynamic: &Dynamic<'_>, path: &Path, loaded_by: Option<&RunPaths>) -> RunPaths {
         let folders = |lists: &[&[u8]]| {
             lists
@@ -98,8 +98,8 @@ impl RunPaths {
     }
 }
 
-/// A loader's sources other than the files: the directories of the environment, its list, and the
-/// system's directories.
+/// The search locations of a loader apart from run paths: the directories of `LD_LIBRARY_PATH`, the
+/// list [`CACHE`], and the system's directories.
 #[derive(Debug)]
 pub struct Loader {
     environment: Vec<PathBuf>,
@@ -115,8 +115,8 @@ pub struct Loader {
 pub struct Candidates {
     /// Every file that the loader could choose.
     pub files: BTreeSet<PathBuf>,
-    /// Paths at which it would choose a file if there were one. There are thousands, and comparing
-    /// paths component by component is slow.
+    /// Paths at which it would choose a file if there were one. Not `PathBuf`: there are thousands,
+    /// and comparing paths component by component is slow.
     pub missing: HashSet<OsString>,
 }
 
@@ -196,8 +196,8 @@ impl Loader {
             .collect()
     }
 
-    /// Returns the name or directory with a placeholder of the loader that the search for the
-    /// library `name` involves, for a file with `run_paths`. Placeholders are `$LIB`, `$PLATFORM`,
+    /// Returns the first name or directory with a placeholder of the loader in the search for the
+    /// library `name`, which a file with `run_paths` needs. Placeholders are `$LIB`, `$PLATFORM`,
     /// and `$ORIGIN` outside run paths. Their values depend on the build of the loader, the CPU and
     /// the requesting file, so the library cannot be determined here.
     pub fn word(&self, name: &OsStr, run_paths: &RunPaths) -> Option<OsString> {
@@ -336,7 +336,7 @@ impl Default for Loader {
 
 /// The directories of `LD_LIBRARY_PATH`, which may also be separated by semicolons.
 pub fn environment() -> Vec<PathBuf> {
-    let folders = Session::env(environment::LD_LIBRARY_PATH).unwrap_or_default();
+    let folders = environment::get(environment::LD_LIBRARY_PATH).unwrap_or_default();
     let folders: Vec<u8> = folders
         .into_vec()
         .into_iter()
@@ -345,8 +345,8 @@ pub fn environment() -> Vec<PathBuf> {
     split(&OsString::from_vec(folders)).collect()
 }
 
-/// The directories of a colon-separated list. An empty one between others is the current directory,
-/// as for every loader and linker.
+/// The directories of a colon-separated list. An empty element is the current directory, as for
+/// every loader and linker; an empty list has no directories.
 pub fn split(folders: &OsStr) -> impl Iterator<Item = PathBuf> {
     let parts = (!folders.is_empty()).then(|| folders.as_bytes().split(|byte| *byte == b':'));
     let folder =

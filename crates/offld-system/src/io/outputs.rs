@@ -14,11 +14,12 @@ use anyhow::{Result, anyhow};
 
 use crate::atomic_file::{self, AtomicFile};
 use crate::io::copy;
-use crate::session::{self, Session};
+use crate::scratch;
+use crate::session::Session;
 use crate::signals::Signals;
 use offload_formats::error::{FileError, StepFailed, strerror};
 
-/// Fewer zeros than this are written. More become a hole, which takes no disk space but some more
+/// Up to this many zeros are written. More become a hole, which takes no disk space but some more
 /// system calls.
 const SMALL_GAP: usize = 4096;
 
@@ -71,7 +72,7 @@ impl Outputs {
         session.signals.watch();
         Outputs {
             signals: Arc::clone(&session.signals),
-            scratch: session::temp_folder(),
+            scratch: scratch::temp_folder(),
             pending: Vec::new(),
         }
     }

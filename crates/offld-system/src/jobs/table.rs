@@ -1,5 +1,5 @@
-//! Table of the device links of all offld processes of this user, so that a build with many
-//! processes takes no more than one. The table is a directory with one file per process, which the
+//! Table of the device links of all offld processes of this user, so that many processes together
+//! stay within the limits of one. The table is a directory with one file per process, which the
 //! process keeps locked (flock). An unlocked file belongs to a process that has ended, and is
 //! removed. The last process removes the directory.
 
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::memory::Machine;
 use crate::environment;
 use crate::folder::{Entry, Folder};
-use crate::session::{self, Session};
+use crate::scratch;
 
 /// Format version. It is the first word of each file, and part of all file names.
 const VERSION: &str = "1";
@@ -48,7 +48,7 @@ impl Share {
         self.alone |= other.alone;
     }
 
-    /// Removes a share that has ended.
+    /// Subtracts the share of links that have ended.
     pub(super) fn take_away(&mut self, other: Share) {
         self.jobs -= other.jobs;
         self.threads -= other.threads;
@@ -88,7 +88,7 @@ impl Table {
                 )
             })
         };
-        let session_folder = Session::env(environment::XDG_RUNTIME_DIR)
+        let session_folder = environment::get(environment::XDG_RUNTIME_DIR)
             .map(PathBuf::from)
             .filter(|folder| folder.is_absolute());
         let first = match session_folder.map(|folder| open(&folder, "offld")) {
@@ -96,7 +96,7 @@ impl Table {
             first => first,
         };
         let user = rustix::process::geteuid().as_raw();
-        open(&session::temp_folder(), &format!("offld-{user}")).map_err(|error| match first {
+        open(&scratch::temp_folder(), &format!("offld-{user}")).map_err(|error| match first {
             Some(Err(first)) => io::Error::other(format!("{first}; {error}")),
             _ => error,
         })

@@ -1,7 +1,6 @@
 //! Tests of job slots: threads, memory, other processes, links that run alone.
 
 use super::*;
-use crate::session::SessionOptions;
 
 fn slots(limit: usize, memory: MemoryLimit) -> JobSlots {
     JobSlots::of_a_test(limit, memory)
@@ -175,14 +174,11 @@ fn a_refusal_holds_until_something_ends() {
 
 #[test]
 fn a_signal_ends_the_wait() {
-    let session = Session::new(
-        Arc::new(Shell::from_write("x", Box::new(std::io::sink()))),
-        SessionOptions::default(),
-    );
+    let signals = Signals::default();
     let slots = slots(1, MemoryLimit::Off);
-    let taken = slots.take(&demand(1, 0), &session).unwrap();
-    session.signals.stop();
-    assert!(slots.take(&demand(1, 0), &session).is_err());
+    let taken = slots.take(&demand(1, 0), &signals).unwrap();
+    signals.stop();
+    assert!(slots.take(&demand(1, 0), &signals).is_err());
     drop(taken);
     assert_eq!(slots.state().expected, 0);
 }

@@ -45,7 +45,7 @@ pub(super) struct Status {
     pub(super) node: String,
     /// Why the command was not run, or not to its end.
     pub(super) refused: Option<String>,
-    /// As in a shell: 128+n after signal n.
+    /// The exit status, as in a shell: 128+n after signal n.
     pub(super) status: i32,
     /// Whether a signal from elsewhere ended the job.
     pub(super) told: bool,

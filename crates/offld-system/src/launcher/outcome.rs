@@ -20,7 +20,7 @@ use crate::run::{
 };
 use crate::session::Session;
 use crate::signals::Relay;
-use crate::trace::Usage;
+use crate::signals::Usage;
 
 /// Time until files of the other machine must be visible here: after success, and after a failure.
 const VISIBLE_WITHIN: Duration = Duration::from_secs(5);
@@ -237,9 +237,9 @@ fn wait_for<T>(
     }
 }
 
-// Waits for the end of a launcher. Meanwhile it renews the lease of the job, watches its start and
-// its signs of life, and forwards the launcher's output and arriving signals. It ends the job and
-// the launcher if necessary.
+// Waits for the end of a launcher. Meanwhile renews the lease of the job, watches the job's start
+// and signs of life, and forwards the launcher's output and arriving signals. Ends the job and the
+// launcher if necessary.
 
 /// Time between two looks at the files of the job. Before the job starts, it grows from `LOOK` to
 /// `LONGEST_LOOK`, as the time waited so far divided by `LOOKS_OF_A_WAIT`. After the start, it is

@@ -178,9 +178,9 @@ impl Cache {
     }
 
     /// Begins the key of a record that may come from a remote cache or go there: `kind`, and the
-    /// fingerprint of the signing key. The directory of this machine is not signed. Without the
-    /// fingerprint, an entry fetched without a key, or with another one, would be found later under
-    /// the same key, and be signed then.
+    /// fingerprint of the signing key. Entries in this machine's store have no signature. Without
+    /// the fingerprint, an entry that was fetched with no or another signing key would later be
+    /// found under the same record key, and be signed.
     pub fn shared_key(&self, kind: &str) -> KeyBuilder {
         let mut key = KeyBuilder::default();
         key.add(kind).add(

@@ -91,7 +91,7 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A history has hundreds of digests.
+        // Faster than `write!`: a history has hundreds of digests.
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let digits = |byte: &u8| [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
         let text: Vec<u8> = self.0.iter().flat_map(digits).collect();

@@ -332,8 +332,8 @@ impl Store {
     }
 
     /// Creates a file under a unique name in the directory for temporary files. It is removed
-    /// unless it is placed. `sys::atomic_file` does not fit: the file may be a hard link, and must
-    /// not inherit attributes of the file that it replaces.
+    /// unless it is placed. `crate::atomic_file` does not fit: the file may be a hard link, and
+    /// must not inherit attributes of the file that it replaces.
     fn aside<T>(&self, make: impl Fn(&Folder, &str) -> io::Result<T>) -> Result<(Aside, T)> {
         let open = || Aside::make(self.layout.folder(layout::TMP)?, &make);
         let made = match open() {

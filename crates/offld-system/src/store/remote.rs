@@ -13,6 +13,8 @@
 #[cfg(feature = "remote-cache")]
 mod engine;
 #[cfg(feature = "remote-cache")]
+mod frame;
+#[cfg(feature = "remote-cache")]
 mod redis;
 #[cfg(feature = "remote-cache")]
 mod service;
@@ -27,9 +29,8 @@ use std::time::Duration;
 
 use super::SecretKey;
 use crate::environment::{
-    OFFLD_CACHE_REMOTE, OFFLD_CACHE_REMOTE_READONLY, OFFLD_CACHE_REMOTE_TIMEOUT,
+    self, OFFLD_CACHE_REMOTE, OFFLD_CACHE_REMOTE_READONLY, OFFLD_CACHE_REMOTE_TIMEOUT,
 };
-use crate::session::Session;
 #[cfg(not(feature = "remote-cache"))]
 pub use disabled::Remote;
 #[cfg(feature = "remote-cache")]
@@ -82,9 +83,9 @@ impl RemoteSettings {
     /// Reads the settings from the environment, without the key. Returns `None` if no remote cache
     /// is named.
     pub fn from_environment() -> Option<Self> {
-        let mut settings = RemoteSettings::new(Session::env(OFFLD_CACHE_REMOTE)?);
+        let mut settings = RemoteSettings::new(environment::get(OFFLD_CACHE_REMOTE)?);
         let mut doubts = Vec::new();
-        if let Some(value) = Session::env(OFFLD_CACHE_REMOTE_READONLY) {
+        if let Some(value) = environment::get(OFFLD_CACHE_REMOTE_READONLY) {
             // Any other value also means that this machine's results should not be on the remote
             // cache.
             settings.read_only = value != "0";
@@ -95,7 +96,7 @@ impl RemoteSettings {
                 ));
             }
         }
-        if let Some(value) = Session::env(OFFLD_CACHE_REMOTE_TIMEOUT) {
+        if let Some(value) = environment::get(OFFLD_CACHE_REMOTE_TIMEOUT) {
             match seconds(&value) {
                 Some(each) => (settings.each, settings.whole) = (each, each * TOTAL_FACTOR),
                 None => {
@@ -118,7 +119,7 @@ impl RemoteSettings {
 /// The URL of the remote cache that the environment names, without credentials. `None` if it names
 /// none that this build can reach.
 pub fn shown_of_environment() -> Option<String> {
-    let url = Session::env(OFFLD_CACHE_REMOTE).filter(|_| cfg!(feature = "remote-cache"))?;
+    let url = environment::get(OFFLD_CACHE_REMOTE).filter(|_| cfg!(feature = "remote-cache"))?;
     let scheme = url.to_str()?.split_once("://")?.0.to_ascii_lowercase();
     SCHEMES.contains(&scheme.as_str()).then(|| shown(&url))
 }

@@ -17,9 +17,9 @@ use super::Digest;
 #[cfg(feature = "remote-cache")]
 use super::KeyBuilder;
 use crate::environment::{
-    Env, HOME, Named, OFFLD_CACHE, OFFLD_CACHE_KEY, OFFLD_CACHE_SIZE, XDG_CACHE_HOME, parse_size,
+    self, Env, HOME, Named, OFFLD_CACHE, OFFLD_CACHE_KEY, OFFLD_CACHE_SIZE, XDG_CACHE_HOME,
+    parse_size,
 };
-use crate::session::Session;
 
 /// Default size limit, in bytes: 5 GiB.
 pub(crate) const DEFAULT_LIMIT: u64 = 5 << 30;
@@ -65,7 +65,7 @@ pub fn named_by_environment(env: Env<'_>) -> Option<Named> {
 ///
 /// Never fails: an invalid setting turns the cache off, and `why_off` has the reason.
 pub fn resolve(folder: Option<Named>) -> Setting {
-    resolve_in(folder, &Session::env)
+    resolve_in(folder, &environment::get)
 }
 
 fn resolve_in(folder: Option<Named>, env: Env<'_>) -> Setting {
@@ -252,7 +252,7 @@ impl SecretKey {
     /// # Errors
     /// See [`SecretKey::read`].
     pub fn of_environment() -> Result<Option<Self>> {
-        let Some(file) = Session::env(OFFLD_CACHE_KEY) else {
+        let Some(file) = environment::get(OFFLD_CACHE_KEY) else {
             return Ok(None);
         };
         SecretKey::read(Path::new(&file)).map(Some)

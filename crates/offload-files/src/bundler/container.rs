@@ -32,7 +32,7 @@ pub(crate) enum Hint {
 pub(crate) struct Container {
     /// The entries, in the order of the file.
     pub entries: Vec<BundleEntry>,
-    /// The compressed bundles among them, in the order of the file.
+    /// The compressed bundles of the file, in order.
     pub compressed: Vec<Inflated>,
     /// The whole file, decompressed.
     pub whole: Rope,
@@ -189,8 +189,8 @@ impl BundleReader<'_> {
         })
     }
 
-    /// Passes on each bundle in `piece`, decompressed. Zeros may follow each bundle, because
-    /// linkers concatenate the aligned sections of several objects.
+    /// Calls `take` with each bundle in `piece`, decompressed. Zeros may follow each bundle,
+    /// because linkers concatenate the aligned sections of several objects.
     fn each(
         &mut self,
         piece: &FileSlice,

@@ -101,8 +101,8 @@ fn same_targets(unit: &Unit<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The findings on the registrations of one object or program. `kind` is the type of the file that
-/// it is, or that contains it.
+/// The findings on the registrations of one object or program. `kind` is the type of the file: the
+/// object or program itself, or an archive that contains it.
 pub(super) fn of_registrations(
     kind: &str,
     content: &Content<'_>,
@@ -198,7 +198,7 @@ fn runtimes(kind: &str, content: &Content<'_>, units: &[Unit<'_>]) -> Vec<Findin
     findings
 }
 
-/// The versions of the compressed bundles, and an image in each.
+/// The versions of the compressed bundles, each with the index of an image in such a bundle.
 fn bundles(units: &[Unit<'_>]) -> BTreeMap<u32, usize> {
     let images = units
         .iter()

@@ -8,24 +8,14 @@
 use std::collections::BTreeMap;
 
 use super::choose::{self, load};
-use super::report::{Answer, FileCheck, Finding, Load, UnitCheck};
+use super::report::{Answer, Bare, FileCheck, Finding, Load, UnitCheck};
 use super::{Asked, findings};
 use crate::contents::report::Image;
 use crate::contents::units::{Content, Unit, name, short_name, target, unit_of_modules};
 use offload_formats::target::device::{Fit, Wanted};
 
-/// The runtime of modules and of data, in reports.
+/// The name in reports for the runtime of modules and of images in plain data.
 const MODULE: &str = "module";
-
-/// The category of a file that has only images that nothing registers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Bare {
-    /// Machine code, or code that a runtime compiles at load time.
-    Modules,
-    /// Bitcode and objects that compilers link into programs, and shaders: no runtime of these
-    /// devices loads them.
-    Libraries,
-}
 
 /// Adds the answers on the images of a file that nothing registers. Returns the category of the
 /// file if it has no other images. `has_units`: it has other images.
@@ -53,7 +43,7 @@ pub(super) fn add(
             .map(|wanted| load(&unit, wanted))
             .min_by_key(|load| load.answer)
         {
-            // A shader does not mean that the other files are for another runtime.
+            // Shaders do not count: the other files of the group must have code for the device.
             *used |= !is_shader;
             loads.push(load);
         }
@@ -262,7 +252,7 @@ impl Neighbours {
             Bare::Libraries => self.programs || self.modules,
             Bare::Modules => self.programs,
         };
-        // A module for the GPUs of another vendor.
+        // Modules for another vendor (no units) do not matter if other files serve all devices.
         let has = |device: &String| self.loaded.contains(device) || self.driven.contains(device);
         let is_elsewhere = |asked: &Asked| {
             asked

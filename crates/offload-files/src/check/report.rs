@@ -3,7 +3,6 @@
 
 use serde::Serialize;
 
-use super::modules::Bare;
 use crate::contents::units::Unit;
 use offld_system::shell;
 use offload_formats::error::Error;
@@ -70,6 +69,16 @@ impl Report {
     }
 }
 
+/// The category of a file that has only images that nothing registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bare {
+    /// Machine code, or code that a runtime compiles at load time.
+    Modules,
+    /// Bitcode and objects that compilers link into programs, and shaders: no offload runtime loads
+    /// them.
+    Libraries,
+}
+
 /// The answer on a file or on a member of a package.
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
@@ -110,7 +119,7 @@ pub struct UnitCheck {
     pub members: Vec<String>,
     /// `openmp`, `cuda`, `hip`, `sycl`; `module` for images that a program loads by itself.
     pub runtime: &'static str,
-    /// Their location.
+    /// The location of the images.
     pub place: String,
     /// The basis of the answer: `entries`, the table of registered entries; `images`, a comparison
     /// of the images with each other; `none`.
@@ -119,7 +128,7 @@ pub struct UnitCheck {
     pub kernels: Option<usize>,
     /// The indices of the images in the file, as in `offld inspect`.
     pub images: Vec<usize>,
-    /// Their devices, in the same order.
+    /// The devices of the images, in the same order.
     pub targets: Vec<String>,
     /// Short names of the devices, for messages.
     #[serde(skip)]

@@ -7,11 +7,10 @@ use std::path::PathBuf;
 use anyhow::{Context, Error, Result, anyhow, bail};
 
 use super::folders::Choice;
-use super::image::ImageMetadata;
 use super::inflate::{start_of, store};
 use super::layout::Part;
 use super::report::Step;
-use super::tree::NodeKind;
+use super::tree::{ImageMetadata, NodeKind};
 use super::walk::{Cursor, Walk};
 use offld_system::io::file_slice::{
     FileSlice, check_zip_member, member_of, start_of_zip_member, zip_member,
@@ -68,8 +67,8 @@ pub(super) fn members(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
     Ok(())
 }
 
-/// Whether a member of an archive that is an image is padding that aligns the next member, as
-/// Intel's ocloc writes it: `pad_0` with blanks.
+/// Whether a member is padding that aligns the next member, as in device archives of Intel's ocloc:
+/// `pad_0` with blanks.
 fn is_padding(name: &[u8], bytes: &[u8]) -> bool {
     name.starts_with(b"pad_") && bytes.iter().all(|byte| *byte == b' ')
 }

@@ -6,13 +6,11 @@ use std::ops::Range;
 
 use anyhow::{Context, Result, bail};
 
-use super::bytes_of;
-use super::image::{self, ImageMetadata};
-use super::inflate;
 use super::layout::Part;
 use super::report::{Image, Place, Step};
-use super::tree::NodeKind;
+use super::tree::{ImageMetadata, NodeKind};
 use super::walk::{Cursor, Walk};
+use super::{bytes_of, image, inflate};
 use offld_system::io::file_slice::FileSlice;
 use offload_formats::bundle::{self, Id, Slot};
 use offload_formats::compressed::{Header, Method, Unpack};
@@ -215,7 +213,7 @@ fn offload_binaries(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<()
             Ok(plain) => plain,
             Err(error) => return damaged(walk, &inner, "unread", packed.plain_size, &error),
         };
-        walk.node_inflates_to(&plain);
+        walk.tree.inflates_to(&plain);
         let inner = walk.root(&Cursor {
             piece: plain,
             ..inner

@@ -183,7 +183,7 @@ struct Search {
     groups: Vec<Vec<Name>>,
     /// Directories that have been read.
     seen: HashSet<Identity>,
-    /// Directories that contain those.
+    /// Directories that contain directories in `seen`.
     around: HashSet<Identity>,
     /// Links to directories. They are read after everything else.
     linked: Vec<Directory>,
@@ -236,7 +236,7 @@ impl Search {
         }
     }
 
-    /// The directories that only links lead to and that do not contain others.
+    /// The directories that only links lead to and that do not contain a directory already read.
     fn links(&mut self) -> Vec<Directory> {
         let mut linked = std::mem::take(&mut self.linked);
         linked.retain(|Directory { identity, .. }| {
@@ -247,7 +247,7 @@ impl Search {
     }
 }
 
-/// The regular files and directories in `directory`, and the links to such.
+/// The regular files and directories in `directory`, including those that links lead to.
 fn entries(directory: &Path) -> Result<Vec<Entry>> {
     let context = || directory.display().to_string();
     let mut entries = Vec::new();

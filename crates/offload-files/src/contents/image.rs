@@ -1,12 +1,12 @@
 //! Description of a device image: its format, device, hash and kernels.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 use object::{FileKind, elf};
 
 use super::bytes_of;
-use super::report::Image;
+use super::report::{Choice, Image};
 use super::tree::NodeKind;
 use super::walk::{Cursor, Walk};
 use offload_formats::elf::raw::FileHeader;
@@ -15,23 +15,6 @@ use offload_formats::kernels::object_calls;
 use offload_formats::magic::{ByteKind, byte_kind};
 use offload_formats::model::ImageKind;
 use offload_formats::{bitcode, kernels, producer, ptx};
-
-/// Metadata of an image from the enclosing containers and sections.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ImageMetadata {
-    pub(super) kinds: Vec<String>,
-    pub(super) triple: String,
-    pub(super) target: String,
-    pub(super) id: Option<String>,
-    pub(super) stored_as: Option<ImageKind>,
-    pub(super) flags: Option<u32>,
-    pub(super) strings: BTreeMap<String, String>,
-    pub(super) compressed_size: Option<u64>,
-    /// The compression method in a fatbinary.
-    pub(super) compression: Option<&'static str>,
-    /// Whether it is in a section of plain data.
-    pub(super) in_data: bool,
-}
 
 /// Adds the image at `cursor`, which embeds no other image.
 pub(super) fn add_leaf(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
@@ -261,32 +244,7 @@ fn machine_name(machine: elf::Machine) -> String {
     name.to_owned()
 }
 
-/// Properties by which a runtime chooses one of several images: the device in the image's own
-/// bytes, in addition to the metadata of its container, and the names that the runtime looks up in
-/// images that are not ELF files.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Choice {
-    /// The GPU in its ELF header.
-    pub(crate) gpu: Option<Gpu>,
-    /// `EI_ABIVERSION` of its ELF header. For AMD images, the version of the code object minus 2.
-    pub(crate) abi_version: Option<u8>,
-    /// Whether it is an ELF object that has to be linked before it can be loaded.
-    pub(crate) is_relocatable: bool,
-    /// Whether it is SPIR-V for graphics, as Vulkan loads it, without a compute kernel of OpenCL or
-    /// SYCL.
-    pub(crate) is_shader: bool,
-    /// The directives at the head of PTX.
-    pub(crate) ptx: Option<ptx::Head>,
-    /// A kernel whose register and scratch counts may be too small, because it was compiled without
-    /// some functions that it calls.
-    pub(crate) open_kernel: Option<String>,
-    /// The compression method in its fatbinary: `zstd`, `lz4`.
-    pub(crate) compression: Option<&'static str>,
-    /// The kernels of PTX, or every symbol that bitcode defines.
-    pub(crate) names: Option<Vec<String>>,
-}
-
-/// Reads these properties from the image `data`; `format` is its format as in reports.
+/// Reads the properties in [`Choice`] from the image `data`; `format` is its format in reports.
 fn choice_of(data: &[u8], format: &str) -> Result<Choice> {
     let mut choice = Choice::default();
     match format {

@@ -65,7 +65,7 @@ pub(crate) enum Part {
     Spirv,
     /// An image of another format, as a whole.
     Image,
-    /// The own bytes of containers: headers, tables, and the padding between images.
+    /// Bytes of containers themselves: headers, tables, and the padding between images.
     Container,
     /// Alignment of sections, and bytes that no section covers.
     Padding,
@@ -201,7 +201,7 @@ impl ImageIndex {
 /// The items that bytes belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Label {
-    /// Their purpose.
+    /// The purpose of the bytes.
     pub part: Part,
     /// The programming models of the image or container.
     pub kind: Name,

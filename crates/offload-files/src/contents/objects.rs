@@ -9,10 +9,10 @@ use anyhow::{Context, Result, anyhow};
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SectionKind};
 
 use super::containers::{self, with_id};
-use super::image::{self, ImageMetadata};
+use super::image;
 use super::layout::{Part, SHARING};
 use super::report::{Image, Step};
-use super::tree::NodeKind;
+use super::tree::{DeviceSection, Holds, ImageMetadata, NodeKind, SectionForm};
 use super::walk::{Cursor, Walk};
 use offld_system::io::file_slice::FileSlice;
 use offload_formats::containers::Kind;
@@ -30,56 +30,6 @@ use offload_formats::{bitcode, bundle};
 /// The start of the names of variables with images.
 const SYCL_VARIABLE: &str = ".sycl_offloading.";
 const LONGEST_TRIPLE: u64 = 4096;
-
-/// The contents of a section of device code.
-#[derive(Debug, Clone)]
-pub(crate) enum Holds {
-    /// Containers. Their images are of this kind unless the container has another one.
-    Containers(Option<&'static str>),
-    /// One image of a bundle, with its id.
-    Entry(String),
-    /// One bare image.
-    Image(ImageMetadata),
-    /// Containers or any number of bare images.
-    Images(Option<&'static str>),
-}
-
-/// A section of device code.
-#[derive(Debug, Clone)]
-pub(crate) struct DeviceSection {
-    /// Its index in the section table.
-    pub(crate) index: usize,
-    pub(crate) name: String,
-    /// Its offset in the object.
-    pub(crate) offset: u64,
-    pub(crate) size: u64,
-    pub(crate) align: u64,
-    /// Whether it is part of the program in memory.
-    pub(crate) is_allocated: bool,
-    pub(crate) holds: Holds,
-}
-
-/// The form of the images in a section of device code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SectionForm {
-    /// The whole section is one image.
-    OneImage,
-    /// Images next to each other, without a container.
-    BareImages,
-    /// Containers in a row.
-    Containers,
-}
-
-impl DeviceSection {
-    /// The form of the images in the section, whose bytes are `data`.
-    pub(crate) fn form(&self, data: &[u8]) -> SectionForm {
-        match self.holds {
-            Holds::Entry(_) | Holds::Image(_) => SectionForm::OneImage,
-            Holds::Images(_) if Kind::of(data).is_none() => SectionForm::BareImages,
-            Holds::Images(_) | Holds::Containers(_) => SectionForm::Containers,
-        }
-    }
-}
 
 /// Whether `data` is an object whose sections can be read.
 pub(super) fn is_readable(data: &[u8]) -> bool {

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::bytes_of;
-use super::image::Choice;
 use super::tree::Node;
 use offld_system::atomic_file;
 use offld_system::io::file_slice::FileSlice;
 use offload_formats::error::{Error, FileError};
+use offload_formats::gpu::Gpu;
 use offload_formats::kernels::Kernel;
+use offload_formats::ptx;
 use offload_formats::registration::read::Registered;
 
 /// The version of the report's format.
@@ -144,6 +145,31 @@ pub struct Image {
     /// Its bytes, for extraction.
     #[serde(skip)]
     pub(crate) piece: Option<FileSlice>,
+}
+
+/// Properties by which a runtime chooses one of several images: the device in the image's own
+/// bytes, in addition to the metadata of its container, and the names that the runtime looks up in
+/// images that are not ELF files.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Choice {
+    /// The GPU in its ELF header.
+    pub(crate) gpu: Option<Gpu>,
+    /// `EI_ABIVERSION` of its ELF header. For AMD images, the version of the code object minus 2.
+    pub(crate) abi_version: Option<u8>,
+    /// Whether it is an ELF object that has to be linked before it can be loaded.
+    pub(crate) is_relocatable: bool,
+    /// Whether it is SPIR-V for graphics, as Vulkan loads it, without a compute kernel of OpenCL or
+    /// SYCL.
+    pub(crate) is_shader: bool,
+    /// The directives at the head of PTX.
+    pub(crate) ptx: Option<ptx::Head>,
+    /// A kernel whose register and scratch counts may be too small, because it was compiled without
+    /// some functions that it calls.
+    pub(crate) open_kernel: Option<String>,
+    /// The compression method in its fatbinary: `zstd`, `lz4`.
+    pub(crate) compression: Option<&'static str>,
+    /// The kernels of PTX, or every symbol that bitcode defines.
+    pub(crate) names: Option<Vec<String>>,
 }
 
 impl Image {

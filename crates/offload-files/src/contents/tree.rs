@@ -4,22 +4,22 @@
 //! A node has no bytes, only a range in the bytes of the node around it, so a tree takes little
 //! memory. The bytes of compressed parts are inflated again when they are needed.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use object::FileKind;
 
-use super::objects::DeviceSection;
-use super::report::Image;
-use super::walk::Walk;
 use offld_system::io::file_slice::FileSlice;
 use offload_formats::containers::Kind;
+use offload_formats::model::ImageKind;
 
 /// A part of a file that holds device code.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) kind: NodeKind,
     /// Its bytes, within those of the node around it. If that node is compressed, the range is in
-    /// the inflated bytes. A file of its own starts at 0.
+    /// the inflated bytes. The range of a separate file, such as a member of a thin archive, starts
+    /// at 0.
     pub(crate) range: Range<u64>,
     /// The numbers of the images in it, as the report has them.
     pub(crate) images: Range<usize>,
@@ -29,7 +29,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// The number of the image that is all of this part. An image may embed others.
+    /// The number of the image, if this part is exactly one image. The image may embed others.
     pub(crate) fn image(&self) -> Option<usize> {
         match (&self.kind, self.children.as_slice()) {
             (NodeKind::Image, _) => Some(self.images.start),
@@ -86,6 +86,73 @@ impl NodeKind {
     }
 }
 
+/// The contents of a section of device code.
+#[derive(Debug, Clone)]
+pub(crate) enum Holds {
+    /// Containers. Their images are of this kind unless the container has another one.
+    Containers(Option<&'static str>),
+    /// One image of a bundle, with its id.
+    Entry(String),
+    /// One bare image.
+    Image(ImageMetadata),
+    /// Containers or any number of bare images.
+    Images(Option<&'static str>),
+}
+
+/// A section of device code.
+#[derive(Debug, Clone)]
+pub(crate) struct DeviceSection {
+    /// Its index in the section table.
+    pub(crate) index: usize,
+    pub(crate) name: String,
+    /// Its offset in the object.
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+    pub(crate) align: u64,
+    /// Whether it is part of the program in memory.
+    pub(crate) is_allocated: bool,
+    pub(crate) holds: Holds,
+}
+
+/// The form of the images in a section of device code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SectionForm {
+    /// The whole section is one image.
+    OneImage,
+    /// Images next to each other, without a container.
+    BareImages,
+    /// Containers in a row.
+    Containers,
+}
+
+impl DeviceSection {
+    /// The form of the images in the section, whose bytes are `data`.
+    pub(crate) fn form(&self, data: &[u8]) -> SectionForm {
+        match self.holds {
+            Holds::Entry(_) | Holds::Image(_) => SectionForm::OneImage,
+            Holds::Images(_) if Kind::of(data).is_none() => SectionForm::BareImages,
+            Holds::Images(_) | Holds::Containers(_) => SectionForm::Containers,
+        }
+    }
+}
+
+/// Metadata of an image from the enclosing containers and sections.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ImageMetadata {
+    pub(super) kinds: Vec<String>,
+    pub(super) triple: String,
+    pub(super) target: String,
+    pub(super) id: Option<String>,
+    pub(super) stored_as: Option<ImageKind>,
+    pub(super) flags: Option<u32>,
+    pub(super) strings: BTreeMap<String, String>,
+    pub(super) compressed_size: Option<u64>,
+    /// The compression method in a fatbinary.
+    pub(super) compression: Option<&'static str>,
+    /// Whether it is in a section of plain data.
+    pub(super) in_data: bool,
+}
+
 /// The nodes that the walk is in.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
@@ -97,7 +164,7 @@ pub(super) struct Recorder {
 #[derive(Debug)]
 struct Open {
     node: Node,
-    /// The bytes that the ranges of its children count in.
+    /// The bytes that the ranges of its children refer to.
     bytes: FileSlice,
 }
 
@@ -105,6 +172,42 @@ impl Recorder {
     /// The whole tree.
     pub(super) fn into_root(self) -> Option<Node> {
         self.root
+    }
+
+    /// Opens a node for the part at `range`, whose first image will be number `first`. The ranges
+    /// of its children are offsets in `bytes`.
+    pub(super) fn open(
+        &mut self,
+        kind: NodeKind,
+        range: Range<u64>,
+        first: usize,
+        bytes: &FileSlice,
+    ) {
+        let node = Node {
+            kind,
+            range,
+            images: first..first,
+            children: Vec::new(),
+        };
+        self.open.push(Open {
+            node,
+            bytes: bytes.clone(),
+        });
+    }
+
+    /// Closes the node that was opened last, whose last image is before number `end`.
+    pub(super) fn close(&mut self, end: usize) {
+        if let Some(Open { mut node, .. }) = self.open.pop() {
+            node.images.end = end;
+            self.attach(node);
+        }
+    }
+
+    /// Says that the node that is open is compressed, and inflates to `plain`.
+    pub(super) fn inflates_to(&mut self, plain: &FileSlice) {
+        if let Some(open) = self.open.last_mut() {
+            open.bytes = plain.clone();
+        }
     }
 
     fn attach(&mut self, node: Node) {
@@ -119,66 +222,10 @@ impl Recorder {
     }
 
     /// The range of `piece` in the node that is open.
-    fn range(&self, piece: &FileSlice) -> Range<u64> {
+    pub(super) fn range(&self, piece: &FileSlice) -> Range<u64> {
         self.open
             .last()
             .and_then(|outer| piece.range_in(&outer.bytes))
             .unwrap_or(0..piece.size())
-    }
-}
-
-impl Walk<'_> {
-    /// Goes into the part `piece`: the parts that `go` finds are children of its node.
-    pub(super) fn node<R>(
-        &mut self,
-        kind: NodeKind,
-        piece: &FileSlice,
-        go: impl FnOnce(&mut Self) -> R,
-    ) -> R {
-        let range = self.tree.range(piece);
-        self.node_at(kind, range, piece, go)
-    }
-
-    /// As [`Walk::node`], for a part at `range` of compressed bytes that are not inflated: `packed`.
-    pub(super) fn node_at<R>(
-        &mut self,
-        kind: NodeKind,
-        range: Range<u64>,
-        packed: &FileSlice,
-        go: impl FnOnce(&mut Self) -> R,
-    ) -> R {
-        // Sizes do not need the tree, and compressed parts are gone into in another order for them.
-        if self.layout.is_some() {
-            return go(self);
-        }
-        let first = self.images.len();
-        let node = Node {
-            kind,
-            range,
-            images: first..first,
-            children: Vec::new(),
-        };
-        self.tree.open.push(Open {
-            node,
-            bytes: packed.clone(),
-        });
-        let done = go(self);
-        if let Some(Open { mut node, .. }) = self.tree.open.pop() {
-            node.images.end = self.images.len();
-            self.tree.attach(node);
-        }
-        done
-    }
-
-    /// Says that the node that is open is compressed, and inflates to `plain`.
-    pub(super) fn node_inflates_to(&mut self, plain: &FileSlice) {
-        if let Some(open) = self.tree.open.last_mut() {
-            open.bytes = plain.clone();
-        }
-    }
-
-    /// Adds an image to the report, and a node for it, whose bytes are in `piece`.
-    pub(super) fn push_image(&mut self, image: Image, piece: &FileSlice) {
-        self.node(NodeKind::Image, piece, |walk| walk.images.push(image));
     }
 }

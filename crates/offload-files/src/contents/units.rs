@@ -1,6 +1,6 @@
 //! Groups of images from which a runtime chooses one: the images of one OpenMP descriptor, or of
-//! one container that CUDA or HIP gets. In an object, where nothing is registered yet, the images
-//! of one kind. Also compares an image with its label in the container.
+//! one container that CUDA or HIP gets. An object registers nothing yet, so its images of one kind
+//! form a group. Also compares an image with its label in the container.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};

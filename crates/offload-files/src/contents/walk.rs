@@ -1,32 +1,28 @@
-//! Recursion through a file and everything it contains, down to the device images. An error in a
-//! container ends the inspection of that container only: it is recorded, and the rest is still
-//! inspected.
+//! The state of the walk through a file and everything it contains, down to the device images:
+//! limits and results. An error in a container ends the inspection of that container only: it is
+//! recorded, and the rest is still inspected. `enter` has the steps of the walk.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Context, Error, Result};
-use object::FileKind;
+use anyhow::{Error, Result};
 
 use super::folders::Choice;
-use super::image::{self, ImageMetadata};
-use super::inflate::{self, Allowance};
-use super::layout::{Fill, Layout, LayoutPosition, Part};
-use super::report::{Entries, FileReport, Image, Linker, Module, Place, Registration, Step};
-use super::tree::{NodeKind, Recorder};
-use super::{Options, Reader, archive, bytes_of, containers, objects, registers};
+use super::layout::{Layout, LayoutPosition, Part};
+use super::limits::Allowance;
+use super::report::{Entries, FileReport, Image, Linker, Module, Place, Registration};
+use super::tree::{ImageMetadata, NodeKind, Recorder};
+use super::{Options, Reader, bytes_of};
 use offld_system::io::file_slice::{FileSlice, Spool};
 use offld_system::progress::{Meter, Reached};
 use offld_system::signals::Signals;
 use offld_system::threads::lock;
-use offload_formats::containers::check_nesting;
-use offload_formats::elf::link_note::{self, LinkedBy};
-use offload_formats::magic::{ByteKind, byte_kind};
-use offload_formats::model::Generation;
-use offload_formats::registration::read::{self, Registered};
-use offload_formats::{error, offload_entries};
+use offload_formats::error;
+use offload_formats::magic::ByteKind;
+use offload_formats::registration::read::Registered;
 
 /// Limit of the members, sections and containers that are opened in a file: this number, and one
 /// more for every [`BYTES_EACH`] bytes of the file. Without a limit a small file could take
@@ -201,9 +197,8 @@ impl<'r> Walk<'r> {
     }
 
     /// Returns the bytes of an image for callers that write them after the walk. Decompressed data
-    /// is in a temporary file together with everything else that was decompressed there. There may
-    /// be more such files than can be open at once, so the image alone is copied to a file that
-    /// many images share.
+    /// is in a temporary file with other decompressed data. There can be too many of these files to
+    /// keep open. So the image is copied to one file that many images share.
     pub(super) fn image_bytes(&self, piece: &FileSlice) -> Result<FileSlice> {
         if !piece.is_made() || piece.copied_from().is_none() {
             return Ok(piece.clone());
@@ -246,24 +241,19 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Inspects the bytes at `cursor`, recursively. Errors are recorded.
-    pub(super) fn enter(&mut self, cursor: &Cursor) {
+    /// Counts the part at `cursor`, which is about to be opened. False if the file has too many.
+    pub(super) fn may_open(&mut self, cursor: &Cursor) -> bool {
         let one_less = |left: u64| left.checked_sub(1);
-        match self
+        let left = self
             .left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
-        {
-            Err(_) => return,
-            Ok(1) => self.errors.push(format!(
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+        if left == Ok(1) {
+            self.errors.push(format!(
                 "{}: too many nested items for the file size; not all is inspected",
                 cursor.file.display()
-            )),
-            Ok(_) => {}
+            ));
         }
-        if let Err(error) = self.inspect(cursor) {
-            self.note(&error);
-        }
-        cursor.piece.release();
+        left.is_ok()
     }
 
     /// The cursor of the member `name` of a zip or tar archive. `cursor` is at the bytes of the
@@ -297,195 +287,38 @@ impl<'r> Walk<'r> {
         self.errors.push(error::chain(error));
     }
 
-    fn inspect(&mut self, cursor: &Cursor) -> Result<()> {
-        self.signals.check()?;
-        // If sizes are requested, most of the work follows after everything has been entered.
-        if let Some(at) = cursor
-            .piece
-            .file_offset(0)
-            .filter(|_| self.layout.is_none())
-        {
-            self.reached.up_to(at);
-        }
-        check_nesting(cursor.depth, &cursor.place)?;
-        let kind = byte_kind(cursor.piece.bytes(), !cursor.inside);
-        if !cursor.is_selected(kind) {
-            self.leave_out(cursor, cursor.piece.size());
-            return Ok(());
-        }
-        match kind {
-            ByteKind::Container(_) => self.node(NodeKind::Row, &cursor.piece, |walk| {
-                containers::sequence(walk, cursor)
-            }),
-            ByteKind::TextBundle(comment) => {
-                self.node(NodeKind::TextBundle, &cursor.piece, |walk| {
-                    containers::text_bundle(walk, cursor, comment)
-                })
-            }
-            ByteKind::Archive => self.node(NodeKind::Archive, &cursor.piece, |walk| {
-                archive::members(walk, cursor)
-            }),
-            ByteKind::Zip => self.node(NodeKind::Zip, &cursor.piece, |walk| {
-                archive::zip_members(walk, cursor)
-            }),
-            ByteKind::Tar => self.node(NodeKind::Tar, &cursor.piece, |walk| {
-                archive::tar_members(walk, cursor)
-            }),
-            ByteKind::Compressed(compression) => {
-                self.node(NodeKind::Compressed, &cursor.piece, |walk| {
-                    inflate::compressed_file(walk, cursor, compression)
-                })
-            }
-            // The number of images in an archive must not depend on `headers_only`.
-            ByteKind::Zstd
-                if !self.options.headers_only || inflate::holds_archive(&cursor.piece) =>
-            {
-                self.node(NodeKind::ZstdFrame, &cursor.piece, |walk| {
-                    containers::zstd_frame(walk, cursor)
-                })
-            }
-            ByteKind::Zstd => {
-                containers::unread_frame(self, cursor);
-                Ok(())
-            }
-            ByteKind::Object(kind) if cursor.inside || is_device_object(cursor, kind) => {
-                self.device_object(cursor, kind)
-            }
-            ByteKind::Object(kind) => self.node(NodeKind::HostFile(kind), &cursor.piece, |walk| {
-                walk.host_object(cursor, kind)
-            }),
-            ByteKind::Bitcode if !cursor.inside => objects::host_bitcode(self, cursor),
-            ByteKind::Unknown | ByteKind::Empty if !cursor.inside => {
-                self.bytes(
-                    cursor,
-                    if cursor.depth > 0 {
-                        Part::Files
-                    } else {
-                        Part::Other
-                    },
-                );
-                Ok(())
-            }
-            _ => image::add_leaf(self, cursor),
-        }
+    /// Goes into the part `piece`: the parts that `go` finds are children of its node.
+    pub(super) fn node<R>(
+        &mut self,
+        kind: NodeKind,
+        piece: &FileSlice,
+        go: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        let range = self.tree.range(piece);
+        self.node_at(kind, range, piece, go)
     }
 
-    /// Inspects an object or program for the host.
-    fn host_object(&mut self, cursor: &Cursor, kind: FileKind) -> Result<()> {
-        let cursor = &self.object(cursor, Fill::Host);
-        let before = self.images.len();
-        objects::sections(self, cursor)?;
-        objects::variables(self, cursor, None)?;
+    /// As [`Walk::node`], for a part at `range` of `packed`: compressed bytes that stay compressed.
+    pub(super) fn node_at<R>(
+        &mut self,
+        kind: NodeKind,
+        range: Range<u64>,
+        packed: &FileSlice,
+        go: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        // If sizes are requested, the tree is not needed, and compressed parts are entered in
+        // another order.
         if self.layout.is_some() {
-            return objects::in_plain_data(self, cursor, before);
+            return go(self);
         }
-        // Old wrappers put images at places that only the descriptors name.
-        let is_in_container = |image: &Image| {
-            image
-                .path
-                .iter()
-                .any(|step| matches!(step, Step::Container { .. }))
-        };
-        let are_bare = !self
-            .images
-            .get(before..)
-            .unwrap_or_default()
-            .iter()
-            .any(is_in_container);
-        let registered = if self.options.registered {
-            let found =
-                read::read(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
-            let (members, numbers) = (cursor.place.members(), cursor.numbers.clone());
-            Registered {
-                members,
-                numbers,
-                base: cursor.piece.file_offset(0),
-                ..found
-            }
-        } else {
-            Registered::default()
-        };
-        if self.options.registered {
-            objects::descriptor_images(self, cursor, &registered, before);
-        } else if are_bare && let Ok(found) = read::read(cursor.piece.bytes()) {
-            objects::descriptor_images(self, cursor, &found, before);
-        }
-        let has_images = self.images.len() > before;
-        registers::registrations(self, cursor, has_images)
-            .with_context(|| cursor.place.to_string())?;
-        self.entries(cursor)?;
-        if !registered.is_empty() {
-            self.registered.push(registered);
-        }
-        if is_elf(kind) {
-            self.linkers(cursor)?;
-            registers::modules(self, cursor)?;
-        }
-        objects::in_plain_data(self, cursor, before)
+        self.tree.open(kind, range, self.images.len(), packed);
+        let done = go(self);
+        self.tree.close(self.images.len());
+        done
     }
 
-    /// Adds the tables of entries of an object or program.
-    fn entries(&mut self, cursor: &Cursor) -> Result<()> {
-        let members = cursor.place.members();
-        let tables = offload_entries::tables(cursor.piece.bytes());
-        for table in tables.with_context(|| format!("{}: entry tables", cursor.place))? {
-            let entry_size = table.entry_size();
-            let count = entry_size.map(|size| table.size / size);
-            let llvm = table.generation.map(|generation| match generation {
-                Generation::Llvm14 | Generation::Llvm15 => "14 to 19",
-                Generation::Llvm20 => "20",
-                Generation::Llvm21 => "21 or later",
-            });
-            self.entries.push(Entries {
-                members: members.clone(),
-                section: table.section,
-                entry_size,
-                count,
-                llvm,
-            });
-        }
-        Ok(())
+    /// Adds an image to the report, and a node for it, whose bytes are in `piece`.
+    pub(super) fn push_image(&mut self, image: Image, piece: &FileSlice) {
+        self.node(NodeKind::Image, piece, |walk| walk.images.push(image));
     }
-
-    /// Adds the tools that linked an ELF file, from its notes.
-    fn linkers(&mut self, cursor: &Cursor) -> Result<()> {
-        let members = cursor.place.members();
-        for by in link_note::read(cursor.piece.bytes())
-            .with_context(|| format!("{}: notes", cursor.place))?
-        {
-            let LinkedBy {
-                version: offld,
-                device_compiler,
-                ..
-            } = by;
-            self.linked_by.push(Linker {
-                members: members.clone(),
-                offld,
-                device_compiler,
-            });
-        }
-        Ok(())
-    }
-
-    /// Adds an object as an image, and inspects its sections, because it may embed other images.
-    fn device_object(&mut self, cursor: &Cursor, kind: FileKind) -> Result<()> {
-        self.node(NodeKind::Image, &cursor.piece, |walk| {
-            let cursor = &image::add(walk, cursor)?;
-            // An image in a container may be truncated or only look like ELF. That is not an error
-            // here.
-            if is_elf(kind) && objects::is_readable(cursor.piece.bytes()) {
-                objects::sections(walk, cursor)?;
-            }
-            Ok(())
-        })
-    }
-}
-
-fn is_elf(kind: FileKind) -> bool {
-    matches!(kind, FileKind::Elf32 | FileKind::Elf64)
-}
-
-/// Whether the object at `cursor`, which is not in a container, is device code itself.
-fn is_device_object(cursor: &Cursor, kind: FileKind) -> bool {
-    is_elf(kind) && image::is_device(cursor.piece.bytes())
 }

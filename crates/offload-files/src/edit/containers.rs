@@ -378,7 +378,7 @@ enum EntryOutcome {
 /// which `is_fixed` returns true keep their offset.
 ///
 /// # Errors
-/// A container must keep its offset, but the containers before it overlap that.
+/// A container must keep its offset, but the containers before it extend beyond that offset.
 pub(super) fn lay_out(
     piece: &FileSlice,
     blocks: Vec<Block>,
@@ -430,8 +430,8 @@ pub(super) fn lay_out(
             old,
         });
     }
-    // Linkers pad such sections to a multiple of the containers' alignment; padding after the last
-    // container stays.
+    // Linkers pad sections of containers to a multiple of the containers' alignment; padding after
+    // the last container stays.
     if old_size > old_end && bytes.size() > 0 {
         let padded = bytes.size().saturating_add(old_size - old_end);
         bytes.pad_to(padded.min(bytes.size().next_multiple_of(align.max(1))));

@@ -519,7 +519,7 @@ pub fn copy_with_attributes(
 /// Like [`copy_with_attributes`], and runs `check` on the written file before the rename.
 ///
 /// # Errors
-/// The file cannot be written, or `check` fails; then nothing is at `place`.
+/// The file cannot be written, or `check` fails; then `place` stays unchanged.
 pub fn copy_checked(
     from: &Path,
     bytes: &Rope,
@@ -534,7 +534,7 @@ pub fn copy_checked(
 /// rename.
 ///
 /// # Errors
-/// The file cannot be written, or `beside` fails; then nothing is at `place`.
+/// The file cannot be written, or `beside` fails; then `place` stays unchanged.
 pub fn copy_while(
     from: &Path,
     bytes: &Rope,

@@ -11,8 +11,8 @@ use super::containers::{Block, lay_out};
 use super::pointers::{self, NewSection};
 use super::rewriter::{Location, Rewriter};
 use super::{Changed, Fixed, Outcome};
-use crate::contents::objects::{DeviceSection, Holds, SectionForm, device_sections};
-use crate::contents::tree::{Node, NodeKind};
+use crate::contents::objects::device_sections;
+use crate::contents::tree::{DeviceSection, Holds, Node, NodeKind, SectionForm};
 use offld_system::io::file_slice::FileSlice;
 use offld_system::io::rope::{Patch, Replacement, Rope, divide, resize, resize_coff, resize_with};
 use offload_formats::elf::edit::{self, Edit, SectionView};
@@ -426,7 +426,7 @@ fn rows_within(registered: &Registered, section: &DeviceSection) -> Vec<Range<u6
         .filter(|range| range.end <= section.size)
         .collect();
     ranges.sort_by_key(|range| (range.start, range.end));
-    // Two descriptors may have one image.
+    // Two descriptors may list the same image.
     ranges.dedup();
     ranges
 }

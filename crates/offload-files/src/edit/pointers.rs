@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use object::{File, Object, ObjectSection, ObjectSymbol, SectionFlags, SectionIndex, SymbolKind};
 
 use super::{Changed, Moved};
-use crate::contents::objects::DeviceSection;
+use crate::contents::tree::DeviceSection;
 use offld_system::io::file_slice::{FileSlice, Spool};
 use offld_system::io::rope::{NO_ROOM, Patch, Replacement, addresses_with, with_front_page};
 use offload_formats::elf::raw::Class;

@@ -33,7 +33,7 @@ pub(super) struct Rewriter<'a> {
 #[derive(Clone)]
 pub(super) struct Location {
     pub(super) piece: FileSlice,
-    /// For messages: `libx.a(a.o): .hip_fatbin`.
+    /// The location, for messages: `libx.a(a.o): .hip_fatbin`.
     pub(super) place: String,
     /// The file, with the archive members that contain the bytes: `libx.a(a.o)`.
     pub(super) file: String,

@@ -17,9 +17,8 @@ use super::objects::{are_registered, are_rows};
 use super::rewriter::Location;
 use crate::contents::bytes_of::quick_digest;
 use crate::contents::inflate;
-use crate::contents::objects::SectionForm;
 use crate::contents::report::FileReport;
-use crate::contents::tree::{Node, NodeKind};
+use crate::contents::tree::{Node, NodeKind, SectionForm};
 use offld_system::io::file_slice::{FileSlice, PieceReader, Spool};
 use offld_system::io::rope::Rope;
 use offload_formats::compressed::Header;
@@ -130,7 +129,7 @@ pub(crate) struct Piecewise {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Step {
-    /// The next bytes of the host half, this many.
+    /// The next bytes of the host half: their number.
     Rest(u64),
     /// The image with this index.
     Image(usize),
@@ -309,7 +308,7 @@ pub(crate) fn read_host(piece: &FileSlice) -> Result<HostPart> {
     let images = offload_binary::read_all(piece.bytes())?;
     let [text, rest] = &images[..] else {
         bail!(
-            "a host part has two entries, but this file has {}",
+            "a host half has two entries, but this file has {}",
             images.len()
         )
     };
@@ -559,7 +558,7 @@ impl Places {
         }
     }
 
-    /// Adds the compressed `stream`, which holds `plain`, with the images that `add` finds in that.
+    /// Adds the compressed `stream`, which holds `plain`, with the images that `add` finds in it.
     fn add_stream(
         &mut self,
         stream: &FileSlice,

@@ -130,14 +130,11 @@ mod tests {
     /// The corpus of the fuzz targets, with every verdict.
     #[test]
     fn the_fuzz_corpus_is_edited_correctly() -> Result<()> {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("file");
-        let Ok(targets) = std::fs::read_dir(&corpus) else {
-            return Ok(());
-        };
         let mut changed = 0;
-        for target in targets {
+        for target in std::fs::read_dir(&corpus).with_context(|| corpus.display().to_string())? {
             for seed in std::fs::read_dir(target?.path())? {
                 let seed = seed?.path();
                 let bytes = std::fs::read(&seed)?;

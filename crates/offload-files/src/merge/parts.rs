@@ -1,5 +1,5 @@
-//! Restores a file, byte for byte, from its host half and the parts of its devices. Names the parts
-//! that belong to other files.
+//! Restores a file, byte for byte, from its host half and the parts of its devices. Parts of other
+//! files are errors.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -103,7 +103,7 @@ pub fn join(job: &Job, spool: &mut Spool) -> Result<Joined> {
         let (from, part) = parts.get(device).ok_or_else(|| damaged(path))?;
         let found = part.images.get(image.entry).with_context(|| {
             format!(
-                "{}: an image is missing: the part has {}, but the host part needs more",
+                "{}: an image is missing: the part has {}, but the host half needs more",
                 from.display(),
                 part.images.len()
             )
@@ -177,7 +177,7 @@ fn parts_by_device<'p>(
     for (from, piece) in parts {
         if is_host(piece) {
             bail!(
-                "{}: a host part, like {}: pass the parts of one file at a time",
+                "{}: a host half, like {}: pass the parts of one file at a time",
                 from.display(),
                 path.display()
             );

@@ -20,7 +20,7 @@ use offload_formats::offload_sections;
 /// The limit on images per file, which no build reaches. Entries may share bytes, so a damaged file
 /// of some kilobytes can contain nested containers whose images would fill the memory.
 const MAX_IMAGES: usize = 1 << 18;
-/// The number that LLVM 15 to 19 stored for HIP.
+/// The number that LLVM 15 to 20 stored for HIP.
 const OLD_HIP: u16 = 3;
 
 /// A device image with its metadata.
@@ -28,7 +28,7 @@ const OLD_HIP: u16 = 3;
 pub struct Image {
     /// The image kind, as stored.
     pub image_kind: ImageKind,
-    /// The offload kinds, one bit each. The value 3, which LLVM 15 to 19 stored for HIP, is
+    /// The offload kinds, one bit each. The value 3, which LLVM 15 to 20 stored for HIP, is
     /// replaced by today's 4 (docs/spec/faults.md P2).
     pub offload_kind: u16,
     /// The entry's flags, as stored.

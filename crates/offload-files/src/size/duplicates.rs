@@ -1,7 +1,7 @@
 //! Search for waste: images and functions with the same bytes, and containers that are not
 //! compressed. Only items with the same architecture and size are compared, functions only if they
-//! also have the same name. A digest of 128 bits decides whether two items are equal. Also images
-//! that are redundant, because other images in the file serve their devices.
+//! also have the same name. A digest of 128 bits decides whether two items are equal. Also finds
+//! redundant images, whose devices other images in the file serve.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -354,7 +354,7 @@ fn not_compressed(footprints: &[Footprint]) -> Vec<NotCompressed> {
 pub struct Served {
     /// The architecture.
     pub arch: String,
-    /// The architecture with these other images.
+    /// The other architecture, whose images these devices also take.
     pub by: String,
     /// The number of its images.
     pub images: u64,
@@ -364,8 +364,8 @@ pub struct Served {
     pub inflated: u64,
 }
 
-/// Finds all such architectures, the largest first. Only images in the same file and for the same
-/// programming model are compared.
+/// Finds all served architectures, those with the most bytes first. Only images in the same file
+/// and for the same programming model are compared.
 pub(super) fn find_served(images: &[ImageSize]) -> Vec<Served> {
     let mut groups: BTreeMap<(&str, &str), BTreeMap<&str, Vec<&ImageSize>>> = BTreeMap::new();
     // PTX does not replace machine code, because it is compiled when a program starts.

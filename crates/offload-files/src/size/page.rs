@@ -35,7 +35,7 @@ pub(crate) struct PageRow {
     pub input: Arc<str>,
     /// The member of the wheel, other zip file or tar archive that contains them; empty for none.
     pub member: Arc<str>,
-    /// `gfx90a`, `sm_80`, `host`; empty for the own bytes of containers.
+    /// `gfx90a`, `sm_80`, `host`; empty for bytes of containers themselves.
     pub arch: Arc<str>,
     /// The translation unit; empty if it is unknown.
     pub unit: Arc<str>,

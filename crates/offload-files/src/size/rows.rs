@@ -64,7 +64,7 @@ fn difference(new: u64, old: u64) -> i64 {
     size(new).saturating_sub(size(old))
 }
 
-/// The levels of a tree by these levels. Kernels are below their templates.
+/// Returns `by` with the level of templates added above that of kernels.
 pub fn levels(by: &[Level]) -> Vec<Level> {
     let with_template = |level: &Level| match level {
         Level::Kernel => vec![Level::Template, Level::Kernel],

@@ -32,7 +32,7 @@ const FEW: usize = 3;
 /// Options of tables.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
-    /// Columns and sizes.
+    /// The style of columns and sizes.
     pub style: Style,
     /// The limit of rows of a level; none for all.
     pub top: Option<usize>,

@@ -11,7 +11,7 @@ use object::archive::Header;
 use object::read::archive::{ArchiveFile, ArchiveKind, ArchiveMemberIterator};
 
 use crate::error::Error;
-use crate::magic;
+use crate::magic::numbers as magic;
 use crate::model::printable;
 
 #[cfg(test)]
@@ -212,8 +212,7 @@ impl<'data> Iterator for ArchiveMembers<'data> {
 }
 
 impl<'data> ArchiveMembers<'data> {
-    /// The next member of a thin archive, whose header is the first one of a member at or after
-    /// `from`.
+    /// The next member of a thin archive: the one with the first member header at or after `from`.
     fn next_thin(&mut self, from: u64) -> Option<Result<ArchiveMember<'data>, ArchiveFault>> {
         let (at, header) = first_member_header(self.data, from);
         self.thin_from = Some(self.data.len() as u64);

@@ -150,8 +150,8 @@ fn has_symbols(bytes: &[u8]) -> bool {
 /// The size of an index without symbols: a header, the number 0, and the three zeros and the
 /// padding that LLVM appends.
 const EMPTY_INDEX: u64 = 60 + 8;
-/// A writer that drops `skip` bytes after the magic. The crate writes an index even for an archive
-/// of texts, for which `llvm-ar` writes none. No offset points past an empty index, so it can be
+/// A writer that drops `skip` bytes after the magic. `ar_archive_writer` writes an index even for
+/// an archive of texts; `llvm-ar` does not. No offset points past an empty index, so it can be
 /// dropped.
 struct Unindexed<'a, W> {
     out: &'a mut W,

@@ -144,7 +144,7 @@ struct Table {
     next: u64,
     /// The strings that equal the section's name.
     sections: BTreeSet<u64>,
-    /// The value ID of each value.
+    /// The value ID in each `VALUE` record.
     values: BTreeMap<u64, u64>,
     /// The first operand of each node with two operands, if the second one is the section's name.
     rows: BTreeMap<u64, u64>,
@@ -205,7 +205,7 @@ impl Table {
             }
             _ => cursor.pass(open)?,
         }
-        // Every other record is a node, including those that later LLVM releases add.
+        // Every other record defines an ID, including records that later LLVM releases add.
         if !matches!(
             open.code,
             LIST_NAME | KIND | NAMED_NODE | GLOBAL_ATTACHMENT | INDEX_OFFSET | INDEX
@@ -257,9 +257,9 @@ const STRING: u64 = 8;
 const C_STRING: u64 = 9;
 const DATA: u64 = 22;
 
-/// Returns the contents of those values among `ids` that are byte arrays. LLVM writes such an array
-/// as a string, or as a string with a terminating zero. Its reader also accepts data records.
-/// Arrays of zeros and arrays with undefined elements have other encodings, but cannot be images.
+/// Returns the contents of the values in `ids` that are byte arrays. LLVM writes such an array as a
+/// string, or as a string with a terminating zero. LLVM's reader also accepts data records. Arrays
+/// of zeros and arrays with undefined elements have other encodings, but cannot be images.
 fn texts<'a>(
     module: &Module<'a>,
     ids: &BTreeSet<u64>,

@@ -63,8 +63,8 @@ struct Found<'a> {
     pub strtab: Option<&'a [u8]>,
 }
 
-/// Returns the parts of `data`, which has several bitcode files one after the other if a linker joined
-/// sections. Other data is one part.
+/// Splits `data` into bitcode files. If a linker joined sections, several follow each other. Other
+/// data is one part.
 pub fn split(data: &[u8]) -> Vec<&[u8]> {
     let mut parts = Vec::new();
     let mut rest = data;

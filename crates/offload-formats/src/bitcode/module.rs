@@ -35,9 +35,7 @@ const MAX_OPERANDS: usize = 24;
 
 /// The top level of a module.
 pub(super) struct Module<'a> {
-    /// The target triple.
     pub triple: Cow<'a, [u8]>,
-    /// The data layout.
     pub data_layout: Cow<'a, [u8]>,
     /// The module-level assembly.
     pub asm: Vec<u8>,
@@ -58,19 +56,14 @@ pub(super) struct Module<'a> {
 /// The kind of a global value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A variable.
     Variable,
-    /// A function.
     Function,
-    /// An alias.
     Alias,
-    /// A function that another one selects when the program starts.
+    /// An indirect function, whose implementation a resolver selects at load time.
     Ifunc,
 }
 
-/// A global value.
 pub(super) struct Global<'a> {
-    /// The kind.
     pub kind: Kind,
     /// The name, as in the text form of the module.
     pub name: Cow<'a, [u8]>,
@@ -152,7 +145,8 @@ impl<'a> Module<'a> {
                 }
             }
         }
-        // The inner blocks need the abbreviations that BLOCKINFO has defined by then.
+        // At the end of the module, the cursor has all abbreviations of BLOCKINFO, which the inner
+        // blocks need.
         module.cursor = cursor;
         if version < WITH_STRTAB {
             names
@@ -242,7 +236,7 @@ fn named<'a>(
     global(code, rest, name).ok_or_else(|| cursor.fault("a global value with too few operands"))
 }
 
-/// The same for the operands after the name.
+/// Like `named`, for the operands after the name.
 fn global<'a>(code: u64, operands: &[u64], name: Cow<'a, [u8]>) -> Option<Global<'a>> {
     let operand = |index: usize| operands.get(index).copied();
     let or_zero = |index: usize| operand(index).unwrap_or(0);
@@ -463,8 +457,8 @@ impl Layout {
         Some(())
     }
 
-    /// Size and alignment of an integer of `width` bits. The alignment is that of the next larger
-    /// width in the layout, else that of the largest.
+    /// Size and alignment of an integer of `width` bits. The alignment is that of the smallest
+    /// width in the layout that is large enough, else that of the largest width.
     pub(super) fn integer(&self, width: u64) -> (u64, u64) {
         let next = self
             .integers

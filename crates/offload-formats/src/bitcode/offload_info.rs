@@ -40,7 +40,8 @@ const NODE: u64 = 3;
 const NAME: u64 = 4;
 const NAMED_NODE: u64 = 10;
 pub(super) const STRINGS: u64 = 35;
-/// Records that define no metadata: names, kinds, attachments, and the index.
+/// Records that do not define exactly one ID: strings define many; names, kinds, attachments and
+/// the index define none.
 const WITHOUT_ID: [u64; 8] = [NAME, 6, NAMED_NODE, 11, STRINGS, 36, 38, 39];
 /// Records of metadata without constants as operands: strings, locations, and debug information
 /// whose operands are all nodes, strings or plain numbers.
@@ -50,8 +51,8 @@ const WITHOUT_CONSTANTS: [u64; 25] = [
 ];
 const INFO: &[u8] = b"omp_offload.info";
 
-/// Returns the IDs of the constants that only `omp_offload.info` uses for the numbers of source
-/// files. Empty if the module has an unknown record.
+/// Returns the IDs of the constants with device and inode numbers that only `omp_offload.info`
+/// uses. Empty if the module has an unknown record.
 ///
 /// # Errors
 /// The module is damaged.
@@ -73,7 +74,7 @@ pub(super) fn own_constants(found: &Found<'_>) -> Result<BTreeSet<u64>, Malforme
     })
 }
 
-/// A type, as far as it decides about operands.
+/// The properties of a type that determine how operands are read.
 enum Type {
     Void,
     Metadata,
@@ -89,7 +90,7 @@ enum Type {
 struct Metadata {
     /// The number of IDs.
     count: u64,
-    /// The constants that are metadata, by the ID of the metadata.
+    /// The value in each `VALUE` record, by metadata ID.
     values: BTreeMap<u64, u64>,
     /// The operands of nodes, by ID.
     nodes: BTreeMap<u64, Vec<u64>>,
@@ -97,7 +98,8 @@ struct Metadata {
     info: BTreeSet<u64>,
 }
 
-/// The constants that may have no other use, and the ID of each as metadata.
+/// The constants for which no other use has been found: metadata IDs by constant, and constants by
+/// metadata ID.
 #[derive(Default)]
 struct Own {
     constants: BTreeMap<u64, u64>,
@@ -140,7 +142,8 @@ struct Reader<'a> {
     types: Vec<Type>,
     /// The types of the functions with a body, in the order of bodies.
     bodies: Vec<u64>,
-    /// The constants without operands: whether it is an integer other than 0.
+    /// The null and integer constants of the module, by ID: whether each is an integer other than
+    /// 0.
     constants: BTreeMap<u64, bool>,
     metadata: Metadata,
     own: Own,
@@ -190,7 +193,8 @@ impl Reader<'_> {
                             return Ok(false);
                         }
                     }
-                    // An order of uses has an effect only on the order.
+                    // The other blocks do not use constants. A use-list order may name one, but
+                    // only orders its uses.
                     _ => self.cursor.skip(inner)?,
                 },
             }
@@ -204,7 +208,8 @@ impl Reader<'_> {
         match record.first() {
             Some(&GLOBAL_VARIABLE) => uses.extend(operand(2).checked_sub(1)),
             Some(&FUNCTION) => {
-                // Prologue, prefix and the function for exceptions, plus 1.
+                // The IDs plus 1 of the prologue data, the prefix data and the `personality`
+                // function.
                 uses.extend(
                     [10, 13, 14]
                         .map(operand)
@@ -307,8 +312,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Chooses the constants to check: the numbers in the nodes of regions. Nodes of variables
-    /// begin with another number than 0, and have no numbers of files.
+    /// Chooses the constants to check: the file numbers in the nodes of target regions, which begin
+    /// with 0. Nodes of variables begin with another number and have no file numbers.
     fn choose(&mut self) {
         let metadata = &self.metadata;
         let constant = |operand: &u64| {
@@ -334,7 +339,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Notes the uses of constants by other metadata of the module. `id`: the ID of the first.
+    /// Notes the uses of constants by other metadata of the module. `id`: the ID of the block's
+    /// first metadata.
     fn check_metadata(&mut self, mut scope: Scope, mut id: u64) -> Result<(), Malformed> {
         /// The last record whose operands are IDs plus 1.
         const LAST_PLUS_ONE: u64 = 45;
@@ -455,7 +461,7 @@ impl Reader<'_> {
         let (form, has_result) = match *code {
             CALL => return call(&mut operands, &self.types),
             INVOKE => {
-                // Attributes, calling convention, and the two next blocks.
+                // Attributes, calling convention, and the two successor blocks.
                 operands.skip(4);
                 return callee(&mut operands, &self.types);
             }
@@ -476,13 +482,13 @@ const FIRST_DEBUG_RECORD: u64 = 61;
 const SIMPLE_DEBUG_RECORD: u64 = 64;
 const LAST_DEBUG_RECORD: u64 = 66;
 
-/// The operands of an instruction and whether it has a result, by its code. `None` for an unknown
-/// one. Operands by letter:
+/// The operands of the instruction with this code, and whether it has a result. `None` for an
+/// unknown code. Operands by letter:
 ///
-/// * `V`: a value, with its type if it comes later
+/// * `V`: a value, followed by its type if a later record defines the value
 /// * `v`: a value
 /// * `s`: a value with a sign
-/// * `a`: the ID of a value
+/// * `a`: a value, given by its absolute ID
 /// * `t`: something else, such as a type or a flag
 ///
 /// The letters after `*` repeat.
@@ -586,8 +592,8 @@ impl Operands<'_, '_> {
         }
     }
 
-    /// The ID of a relative operand: a 32-bit number below `next`, or, as its complement, a later
-    /// one.
+    /// The ID of a relative operand. The operand is `next` minus the ID, modulo 2^32, so it wraps
+    /// around for later values.
     fn id(&self, operand: u64) -> u64 {
         u64::from((self.next as u32).wrapping_sub(operand as u32))
     }
@@ -606,7 +612,7 @@ impl Operands<'_, '_> {
     }
 }
 
-/// Reads the operands of a call. Returns whether it has a result.
+/// Reads the operands of a call. Returns whether the call has a result.
 fn call(operands: &mut Operands<'_, '_>, types: &[Type]) -> Option<bool> {
     const HAS_TYPE: u64 = 1 << 15;
     const HAS_FLAGS: u64 = 1 << 17;
@@ -619,7 +625,8 @@ fn call(operands: &mut Operands<'_, '_>, types: &[Type]) -> Option<bool> {
     callee(operands, types)
 }
 
-/// Reads the type of a callee, the callee, and the arguments. Returns whether it has a result.
+/// Reads the type of a callee, the callee, and the arguments. Returns whether the call has a
+/// result.
 fn callee(operands: &mut Operands<'_, '_>, types: &[Type]) -> Option<bool> {
     let of = |number: u64| types.get(usize::try_from(number).ok()?);
     let Type::Function(result, parameters) = of(operands.one()?)? else {
@@ -635,7 +642,7 @@ fn callee(operands: &mut Operands<'_, '_>, types: &[Type]) -> Option<bool> {
             operands.own.uses_value(id);
         }
     }
-    // The other arguments of a function with any number of them.
+    // The additional arguments of a variadic function.
     operands.take("*V")?;
     Some(!matches!(of(*result)?, Type::Void))
 }

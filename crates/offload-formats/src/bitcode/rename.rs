@@ -1,5 +1,5 @@
-//! Puts stable names into bitcode: in its string table, the symbol table of its object file, and the
-//! strings of its metadata. Numbers of source files that only `omp_offload.info` uses become 0.
+//! Puts stable names into bitcode: in its string table, the symbol table of its object file, and
+//! the strings of its metadata. File numbers that only `omp_offload.info` uses become 0.
 //!
 //! The modules of two checkouts of one source then have the same bytes, unless they contain paths.
 
@@ -36,9 +36,8 @@ const C_STRING: u64 = 9;
 /// Returns `bitcode` with the stable `names`; `None` if it has none of their IDs.
 ///
 /// # Errors
-/// The file is damaged, or something in it depends on names in a way that is not known: a string
-/// table that is shared in another way than LLVM shares it, assembly, or a summary with hashes of
-/// names.
+/// The file is damaged, or its names are used in an unsupported way: in a string table where names
+/// overlap, in assembly, or in a summary with hashes of names.
 pub fn rename(bitcode: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malformed> {
     let found = modules(bitcode)?;
     let is_named = found.iter().any(|module| {
@@ -52,7 +51,8 @@ pub fn rename(bitcode: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Ma
         .into_iter()
         .map(|module| Facts::of(module, names))
         .collect::<Result<_, Malformed>>()?;
-    // Functions have names only in metadata strings, which are whole bytes. Few have any.
+    // Function bodies have names only in metadata strings, which are whole bytes. Few bodies have
+    // any.
     let mut stream = read_without(bitcode, &|id, entries| {
         id == FUNCTION_BLOCK && !has_file_id(entries)
     })?;
@@ -68,7 +68,8 @@ pub fn rename(bitcode: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Ma
     bytes_of(&stream).map(Some)
 }
 
-/// The IDs of source files in the names of the global values of `bitcode`, name by name.
+/// Calls `add` for each name of a global value of `bitcode`. Skips modules without the ID of a
+/// source file.
 pub fn names_with_ids(bitcode: &[u8], add: &mut dyn FnMut(&[u8])) -> Result<(), Malformed> {
     for found in modules(bitcode)? {
         let table = found.strtab.unwrap_or_default();
@@ -86,15 +87,15 @@ fn is_block(item: &Item, id: u32) -> bool {
     matches!(item, Item::Block(block) if block.id == id)
 }
 
-/// The limit on bytes of names that are read, as a multiple of the string table. Each name is in the
-/// module, in the symbol table, and there once more as the name in the object.
+/// The limit on bytes of names that are read, as a multiple of the string table. Each name is in
+/// the module once, and in the symbol table twice: as in LLVM IR and as in the object.
 const MOST_READ: usize = 16;
 
 /// Facts about a module before it is changed.
 struct Facts {
     /// The constants to set to 0.
     own_constants: BTreeSet<u64>,
-    /// The old and the new hash in the names of globals without a name.
+    /// The old and the new hash in the names that LLVM gave to unnamed globals.
     hashes: Option<(String, String)>,
 }
 
@@ -114,8 +115,8 @@ impl Facts {
     }
 }
 
-/// Fails if the names of `module` are much longer together than its string table of `size` bytes. In a
-/// damaged module they may overlap, and reading them could take any time.
+/// Fails if the names of `module` are much longer together than its string table of `size` bytes.
+/// In a damaged module, names may overlap, and reading them could take any time.
 fn check_lengths(module: &Module<'_>, size: usize) -> Result<(), Malformed> {
     const MOST: usize = 4;
     let lengths = module.values.iter().map(|value| value.name.len());
@@ -125,8 +126,8 @@ fn check_lengths(module: &Module<'_>, size: usize) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// The hash of the names that a module exports: of functions, then of variables. LLVM gives globals
-/// without a name one with this hash, before it writes a summary (`NameAnonGlobals.cpp`).
+/// The hash of the names that a module exports: of functions, then of variables. Before LLVM writes
+/// a summary, it gives unnamed globals names with this hash (`NameAnonGlobals.cpp`).
 fn name_hash(module: &Module<'_>, new_name: &dyn Fn(&[u8]) -> Option<Vec<u8>>) -> String {
     const INTERNAL: u64 = 3;
     const PRIVATE: u64 = 9;
@@ -221,12 +222,12 @@ struct Strings<'n> {
     names: &'n StableNames,
     /// The position of the table, for errors.
     at: u64,
-    /// The bytes of names that may still be read. In a damaged module they may overlap.
+    /// The bytes of names that may still be read. In a damaged module, names may overlap.
     left: Cell<usize>,
 }
 
 impl Strings<'_> {
-    /// The new offset and size of the name at the old ones.
+    /// The new offset and size of the name with these old ones.
     fn moved(&self, offset: u64, size: u64) -> Result<(u64, u64), Malformed> {
         let range = || {
             let start = usize::try_from(offset).ok()?;
@@ -238,7 +239,7 @@ impl Strings<'_> {
             }
             let (new_start, new_end) = (self.new.position(start)?, self.new.position(end)?);
             let new = self.new.bytes.get(new_start..new_end)?;
-            // Two names next to each other must not have looked like one.
+            // Adjacent names must not have been renamed as if they were one name.
             let expected = self.names.replaced(old);
             let expected = expected.as_ref().map_or(old, |expected| &expected.bytes);
             let is_expected = expected == new || expected.len() == new.len() && is_anonymous(new);
@@ -258,7 +259,7 @@ impl Strings<'_> {
     }
 }
 
-/// Whether `name` is one that LLVM gave to a global without a name.
+/// Whether `name` is one that LLVM gave to an unnamed global.
 fn is_anonymous(name: &[u8]) -> bool {
     memchr::memmem::find(name, b"anon.").is_some()
 }
@@ -304,7 +305,7 @@ fn rename_global(
     fault: &dyn Fn(&'static str) -> Malformed,
 ) -> Result<(), Malformed> {
     let operands = &mut record.values;
-    // The position of the offset of the partition's name.
+    // The index of the operand with the offset of the partition's name.
     let partition = match operands.first() {
         Some(&GLOBAL_VARIABLE) => 17,
         Some(&FUNCTION) => 20,
@@ -347,8 +348,8 @@ fn rename_constants(block: &mut Block, names: &StableNames, own: &BTreeSet<u64>,
     }
 }
 
-/// Renames in the strings of the metadata: a count, the position of the characters in the blob, and
-/// the blob, which begins with the length of each string.
+/// Renames in the strings of the metadata. Their record has a count, the offset of the characters
+/// in the blob, and the blob, which begins with the length of each string.
 fn rename_metadata(block: &mut Block, names: &StableNames) -> Result<(), Malformed> {
     let fault = |what| Malformed::new(what, block.was_at / 8);
     for item in &mut block.items {
@@ -386,7 +387,7 @@ fn rename_metadata(block: &mut Block, names: &StableNames) -> Result<(), Malform
 
 /// Fails if the summary has hashes of names, or names.
 fn check_summary(block: &Block) -> Result<(), Malformed> {
-    /// Hashes of functions that are called by their profile, lists for control-flow integrity, and
+    /// Hashes of functions that only a profile refers to, lists for control-flow integrity, and
     /// type IDs.
     const WITH_NAMES: [u64; 5] = [16, 17, 18, 21, 22];
     let mut items = block.items.iter();
@@ -402,15 +403,15 @@ fn check_summary(block: &Block) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Moves the names in the symbol table `table`: the header, and tables of modules, COMDATs, symbols,
-/// details of symbols, and libraries, all in words. The layout is that of version 3 (LLVM 13 and
-/// later). A linker makes any other version again.
+/// Moves the names in the symbol table `table`: the header, and tables of modules, COMDATs,
+/// symbols, details of symbols, and libraries, all in words. The layout is that of version 3 (LLVM
+/// 13 and later). Linkers rebuild tables of other versions.
 fn rename_symbols(table: &mut [u8], strings: &Strings<'_>) -> Result<(), Malformed> {
     const VERSION: u32 = 3;
     const HEADER: usize = 19;
     const LIBRARIES: usize = 17;
-    /// Each table: the position of its offset and number in the header, the words of an entry, and
-    /// the positions of names in an entry.
+    /// For each table: the index of the header words with its offset and entry count, the number of
+    /// words in an entry, and the indices of the names in an entry.
     const TABLES: [(usize, usize, &[usize]); 4] = [
         (5, 3, &[0]),
         (7, 6, &[0, 2]),
@@ -447,8 +448,8 @@ fn rename_symbols(table: &mut [u8], strings: &Strings<'_>) -> Result<(), Malform
     Ok(())
 }
 
-/// Gives the modules new hashes, if they have one. ThinLTO names functions after them and looks up
-/// compiled units by them.
+/// Gives new hashes to the modules that have one. ThinLTO puts the hash into the names of promoted
+/// functions and into its cache keys.
 fn set_hashes(stream: &mut Stream) -> Result<(), Malformed> {
     fn hashes(stream: &mut Stream) -> impl Iterator<Item = &mut [u64]> {
         let modules = stream.items.iter_mut().filter_map(|item| match item {

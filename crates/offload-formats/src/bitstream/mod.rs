@@ -1,9 +1,9 @@
 //! LLVM's bitstream, the container format of bitcode: blocks, records and abbreviations (source:
 //! LLVM's `BitCodeFormat` document).
 //!
-//! `cursor` reads a stream entry by entry, for callers that need a small part of it
-//! (`bitcode`). `read` returns a tree, which `write` writes again: an unchanged stream is
-//! the same to the bit. Only `images`, which inserts device images into a module, knows LLVM IR.
+//! `cursor` reads a stream entry by entry, for callers that need a small part of it (`bitcode`).
+//! `read` returns a tree, which `write` writes again: an unchanged stream is reproduced bit for
+//! bit. Only `images`, which inserts device images into a module, knows LLVM IR.
 //!
 //! A byte array may be a hole: it has a length but no bytes, and the caller inserts them when it
 //! writes the file.
@@ -82,8 +82,8 @@ pub enum Item {
     Unread(UnreadBlock),
 }
 
-/// A block as it is stored. It can be written at another place, because the entries of a block have
-/// no absolute positions, except for the module's symbol table.
+/// A block as it is stored. It can be written at another offset, because the entries of a block
+/// have no absolute positions, except for the module's symbol table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadBlock {
     /// The type of the block.
@@ -199,7 +199,7 @@ pub fn read(data: &[u8]) -> Result<Stream, Malformed> {
     read_without(data, &|_, _| false)
 }
 
-/// Reads `data` like `read`, but not the nested blocks for which `unread` is true. Its arguments are
+/// Reads `data` like `read`, but not the nested blocks for which `unread` is true. `unread` gets
 /// the ID and the entries of a block.
 pub(crate) fn read_without(
     data: &[u8],

@@ -238,8 +238,8 @@ impl BitWriter {
         Ok(())
     }
 
-    /// Writes a record with a hole. `id` is the first of eight abbreviations for it. The code uses
-    /// the one with which the hole starts at a whole byte.
+    /// Writes a record with a hole. `id` is the first of eight abbreviations for it. Uses the one
+    /// with which the hole starts at a whole byte.
     fn hole(
         &mut self,
         id: u32,
@@ -268,7 +268,7 @@ impl BitWriter {
         let (mut value, mut left) = (value, width);
         while left > 0 {
             let take = left.min(8 - self.open_bits);
-            // The bits above the last whole byte fall off.
+            // The shift drops the bits that do not fit into this byte.
             self.open |= (value as u8) << self.open_bits;
             self.open_bits += take;
             value >>= take;

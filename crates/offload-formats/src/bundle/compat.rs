@@ -145,7 +145,7 @@ impl<'i> Objects<'i> {
     }
 
     /// The index of the best code object for `target`: an exact match, else the one with the most
-    /// features. If several are equal, the same kind decides, then the same triple, then the order.
+    /// features. Ties are broken by the same kind, then by the same triple, then by the order.
     pub fn best(&self, target: &Id, hip_openmp: bool) -> Option<usize> {
         let mut found = None;
         for (index, verdict) in self.serving(target, hip_openmp) {

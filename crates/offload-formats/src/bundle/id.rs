@@ -343,7 +343,7 @@ fn move_to<'a>(parts: &mut Vec<&'a str>, fixed: &[bool; 4], from: usize, to: usi
     }
 }
 
-/// Joins the components under their current names.
+/// Joins the components, and replaces old names by the current ones.
 fn finish(parts: &[&str]) -> String {
     let part = |place: usize| {
         parts

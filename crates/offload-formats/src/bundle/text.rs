@@ -198,8 +198,8 @@ impl Scan {
             .unwrap_or(self.open.len().saturating_sub(1));
         let closed = self.open.drain(depth.min(self.open.len())..).next();
         if let (Some(closed), true) = (closed, self.open.is_empty()) {
-            // The line end before the marker belongs to the marker. Its CR does so only in files
-            // whose markers end with CR LF.
+            // The line end before the marker belongs to the marker. A CR belongs to it only in
+            // files whose markers end with CR LF.
             let ending = if closed.ending == Ending::CrLf {
                 before.size()
             } else {

@@ -65,8 +65,8 @@ fn add<'a>(
 ) -> Result<(), Malformed> {
     for (index, (section, name)) in new.iter().zip(names).enumerate() {
         let size = u32::try_from(section.size).map_err(|_| TOO_LARGE)?;
-        // Addresses have no meaning in objects. llvm-objcopy continues after that of the last
-        // section.
+        // Addresses have no meaning in objects. llvm-objcopy continues after the last section's
+        // address.
         let address = object
             .sections
             .last()
@@ -367,7 +367,8 @@ fn section<'a>(
         count: field(32, 2)?,
     };
     if characteristics & MORE_RELOCATIONS != 0 && relocations.count == 0xffff {
-        // If the count does not fit into the field, the first relocation has it, including itself.
+        // If the count does not fit into the field, it is in the first relocation record, and
+        // includes that record.
         let count = number(data, relocations.at, 4, "relocations past the end")?;
         relocations = Relocations {
             at: relocations.at + RELOCATION_SIZE,
@@ -497,7 +498,7 @@ fn read_symbols<'a>(
     Ok(found)
 }
 
-/// The section number in a small object. Numbers above that of the largest section are negative.
+/// The section number in a small object. Numbers above the largest section number are negative.
 fn small_section(number: u32) -> i32 {
     if number as usize <= MOST_SECTIONS {
         number as i32

@@ -1,6 +1,6 @@
 //! Adds and removes sections of ELF objects, with the layout of llvm-objcopy. Old sections stay in
-//! their order, each at its alignment, then follow the new ones and the section headers. String
-//! tables are rebuilt.
+//! their order, each at its alignment. New sections and the section headers follow. String tables
+//! are rebuilt.
 //!
 //! In linked files, which have segments, everything up to the end of the last segment keeps its
 //! offset.
@@ -85,8 +85,8 @@ pub(super) fn rewrite(
     file.lay_out(Policy::Objcopy)
 }
 
-/// Gives a section that stays its new size and alignment. It keeps its offset if it is part of a
-/// segment.
+/// Sets the new size and alignment of a kept section. The section keeps its offset if it is part of
+/// a segment.
 fn complete(object: &Object<'_>, segments: &[Range<u64>], section: &mut OutputSection) {
     let (start, size) = (section.header.offset, section.size());
     let end = start.saturating_add(size.max(1));

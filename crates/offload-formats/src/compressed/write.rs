@@ -55,8 +55,8 @@ pub struct Options {
     /// one.
     pub level: i32,
     /// The number of threads for large data, or 0 to compress in the caller's thread. zstd fails if
-    /// it cannot start threads. The output is the same for any number but 0, for which zstd divides
-    /// the data differently. zlib uses no threads.
+    /// it cannot start threads. Any number except 0 gives the same output; with 0, zstd divides the
+    /// data differently. zlib uses no threads.
     pub workers: u32,
 }
 
@@ -117,15 +117,15 @@ const ULTRA: i32 = 20;
 /// cancellation slow.
 const JOB: u32 = 8 << 20;
 
-/// The highest fast level of zstd, for which long-distance matching takes half of the time. Two
-/// candidates per hash instead of sixteen save a sixth of that. Larger jobs make up for the lost
-/// compression of large data.
+/// Up to the level `FAST`, long-distance matching takes half of zstd's time. For data of `LARGE`
+/// bytes or more, two candidates per hash instead of sixteen save a sixth of this time. Larger jobs
+/// make up for the lost compression.
 const FAST: i32 = 4;
 const LARGE: u64 = 64 << 20;
 const TWO_CANDIDATES: u32 = 1;
 
 /// Returns a zstd encoder for data of `plain_size` bytes, which writes one frame to `out`.
-/// `workers` is that of [`Options`].
+/// `workers`: see [`Options`].
 pub(crate) fn encoder<W: Write>(
     out: W,
     plain_size: u64,

@@ -198,8 +198,8 @@ fn check_links(header: &SectionHeader, count: usize, at: u64) -> Result<(), Malf
 }
 
 /// Whether an unused section header refers to bytes of the file. Its fields have no meaning and may
-/// have any value. However, some readers treat those bytes as a section, and they would be missing
-/// in the new file.
+/// have any value. However, some readers treat the bytes as a section, and the new file would lack
+/// them.
 fn is_unused_with_bytes(data: &[u8], header: &SectionHeader) -> bool {
     let end = header.offset.checked_add(header.size);
     header.kind == elf::SHT_NULL
@@ -318,7 +318,7 @@ impl<'a> PatchedBytes<'a> {
 }
 
 // Adds a section to an ELF file of any type, even to one without sections. Appends the contents,
-// the section names and the section headers, and updates their offsets in the file header.
+// the section names and the section headers, and updates the file header.
 //
 // This is not a policy of `edit::OutputFile`, because here every old byte keeps its offset,
 // including those of the old section names and section headers.

@@ -1,8 +1,8 @@
 //! Puts stable names into a relocatable object: into the names of symbols and sections, the strings
 //! of its debug information, and the names in its offload entries.
 //!
-//! Every string table is made again, so that objects of two checkouts of one source become the same
-//! bytes. Where other sections refer to a string, by a symbol or a relocation, they follow.
+//! Every string table is rebuilt, so that objects of two checkouts of one source become the same
+//! bytes. Symbols and relocations that refer to a string are updated.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -67,8 +67,8 @@ mod nvidia {
 /// Names in other places stay, such as strings of the program, and compressed debug information.
 ///
 /// # Errors
-/// The object is damaged. It is for an AMD GPU, whose kernels are also named in notes. It contains
-/// bitcode. A string may be used in a way that is not known.
+/// The object is damaged, is for an AMD GPU (whose notes also contain kernel names), contains
+/// bitcode, or may use a string in an unknown way.
 pub fn rename(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malformed> {
     let object = Object::parse(data)?;
     let has_names = |section: &&Section<'_>| {
@@ -188,7 +188,7 @@ pub fn in_place(data: &[u8], names: &StableNames) -> Result<Vec<Patch>, Malforme
             .filter_map(|record| Some(Symbol::of(object.class, record)?.name.into()))
             .collect();
         starts.sort_unstable();
-        // Linkers may let a name begin inside of another one that ends with it.
+        // Linkers may store a name as the end of a longer name.
         let is_alone = |string: Range<usize>| {
             let next = starts.partition_point(|other| *other <= string.start as u64);
             starts
@@ -351,7 +351,7 @@ impl Renaming<'_> {
         Ok(Cow::Owned(body))
     }
 
-    /// The strings `section`, renamed in source locations.
+    /// The string section `section`, with stable names in its source locations.
     fn locations<'s>(&self, section: &Section<'s>) -> Cow<'s, [u8]> {
         let mut body = Cow::Borrowed(section.body);
         let mut start = 0;

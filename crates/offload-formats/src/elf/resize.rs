@@ -136,8 +136,8 @@ fn check_apart(object: &Object<'_>) -> Result<(), Malformed> {
 }
 
 /// Returns the addresses of the contents in `sizes`, and of an array of `pointers` pointers (0 if
-/// there are none). They are those in the output of `plan` for the same sizes and number of
-/// pointers. Contents that do not fit into their old range move after everything that is loaded.
+/// there are none). The addresses equal those in the output of `plan` for the same sizes and number
+/// of pointers. Contents that do not fit into their old range move after everything that is loaded.
 /// All others stay, or start later if they may move. For relocatable objects and sections that are
 /// not loaded, the results have no meaning.
 ///

@@ -4,7 +4,7 @@
 //!
 //! The headers of debug sections are removed as well if nothing refers to the section numbers that
 //! this changes. NVIDIA images refer to sections and symbols by number in undocumented locations.
-//! There, the headers stay and the sections become empty.
+//! In such images, the headers stay and the sections become empty.
 //!
 //! The layout of `edit` does not fit, because images have segments, and because bytes without a
 //! header must stay.

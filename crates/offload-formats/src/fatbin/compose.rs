@@ -60,8 +60,8 @@ pub struct NewEntry<'a> {
 /// order. `Part::New` has the index of an item and stands for its code as stored, without padding.
 ///
 /// A kept entry is identical in header, name and padding. For changed code, only the sizes and the
-/// compression method change in the header. Data after the fatbinary is not part of the result. No
-/// items give a valid fatbinary without entries, in which no GPU finds code.
+/// compression method change in the header. Data after the fatbinary is not part of the result. An
+/// empty list gives a valid fatbinary without entries, in which no GPU finds code.
 ///
 /// # Errors
 /// The fatbinary is damaged, an item names a missing entry, a new header is invalid, or compressed
@@ -163,7 +163,7 @@ fn places(whole: &[u8], mut at: u64) -> Result<Vec<Place>, Malformed> {
     Ok(all)
 }
 
-/// Adds an entry with this header and other code, the item at `place`, to the parts. Returns the
+/// Adds an entry with this header and the code of the item at `place` to the parts. Returns the
 /// entry's size.
 fn push_entry(
     parts: &mut Vec<Part>,

@@ -84,8 +84,8 @@ fn code_sizes<'a, Elf: FileHeader<Endian = Endianness>>(
 fn metadata<'a, Elf: FileHeader<Endian = Endianness>>(
     elf: &Image<'a, Elf>,
 ) -> Result<Vec<&'a [u8]>> {
-    // Notes are padded to four bytes, also where the section is aligned to eight (code object
-    // version 1, as in ROCr's own kernels). That is what the default, zero, means here.
+    // Notes are padded to four bytes, even if the section is aligned to eight (code object version
+    // 1, as in ROCr's own kernels). The default, zero, makes the iterator use four.
     let padded = |bytes| NoteIterator::new(elf.endian, Elf::Word::default(), bytes);
     let mut in_sections = Vec::new();
     for section in elf

@@ -17,8 +17,8 @@ const LONGEST_TEXT: usize = 64 << 10;
 pub const OPENMP_PREFIX: &str = "__omp_offloading_";
 
 /// Sets the demangled names of `kernels` of an image of `size` bytes. Mangled names can repeat
-/// their own parts many times. Demangling stops when the results are together longer than the
-/// image.
+/// their own parts many times. Demangling stops when the results together exceed the image's size
+/// plus `LONGEST_TEXT`.
 pub(super) fn all(kernels: &mut [Kernel], size: usize) {
     let mut left = size.saturating_add(LONGEST_TEXT);
     for kernel in kernels {

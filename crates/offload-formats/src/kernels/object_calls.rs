@@ -128,7 +128,8 @@ pub fn open_kernel(data: &[u8]) -> Option<String> {
             && symbol.st_bind() == elf::STB_LOCAL
             && symbol.st_visibility() == elf::STV_HIDDEN;
         let is_set = symbol.st_shndx(endian) == elf::SHN_ABS && symbol.st_value(endian) != 0;
-        // A function unknown to the compiler may use any stack size and may call back.
+        // Compilers set `.has_recursion` and `.has_dyn_sized_stack` for calls of unknown functions,
+        // which may use any stack size and may call back.
         let signed = [
             (&b".kd"[..], 1, true),
             (b".has_recursion", 2, is_set),

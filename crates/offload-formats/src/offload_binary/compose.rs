@@ -14,8 +14,8 @@ use crate::error::Malformed;
 /// order. `Part::New` has the index of an item. Kept images retain their kinds, flags and strings,
 /// and the binary its version. Data after the binary is not part of the result.
 ///
-/// Version 1 holds one image: several items give several binaries, back to back, and no item gives
-/// no data. For later versions, no item gives a binary without images.
+/// Version 1 holds one image: several items give several binaries, back to back, and an empty list
+/// gives no data. For later versions, an empty list gives a binary without images.
 ///
 /// A compressed binary (version 3) is an error. Decompress it first ([`Packed`](super::Packed)),
 /// edit the result and compress it again ([`pack`](super::pack)).

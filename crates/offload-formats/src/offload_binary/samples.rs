@@ -1,5 +1,5 @@
-//! Test helper: writes OffloadBinaries of versions 2 and 3, which no writer here does, and compresses
-//! them.
+//! Test helper: writes OffloadBinaries of versions 2 and 3 without the writers under test, and
+//! compresses them.
 
 use std::io::Write;
 

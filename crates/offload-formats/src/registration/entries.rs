@@ -105,7 +105,7 @@ pub enum BoundsDefined {
 /// nothing. That link needs `-z nostart-stop-gc`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dummy {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The section of the entries.
     pub section: &'static str,
@@ -125,8 +125,8 @@ pub enum Retention {
     Weak,
 }
 
-/// Returns the bounds of the table with the entries of `kind`, for LLVM 15 and later. `coff`
-/// selects a host with COFF instead of ELF objects.
+/// Returns the bounds of the table with the entries of `kind`, for LLVM 15 and later, and for LLVM
+/// 14 on COFF. `coff` selects a host with COFF instead of ELF objects.
 pub fn bounds(kind: OffloadKind, generation: Generation, coff: bool) -> Bounds {
     let section = entry_section(generation, kind);
     let defined = if coff {

@@ -1,7 +1,7 @@
 //! Common part of the registrations with the CUDA and HIP runtimes: a constructor registers one
 //! file with the code for all devices, then each kernel and variable of the entry table
-//! (docs/spec/link-driver.md 8.3 and 8.4). CUDA's file is the output of `fatbinary`, HIP's is a bundle
-//! of code objects.
+//! (docs/spec/link-driver.md 8.3 and 8.4). CUDA's file is the output of `fatbinary`, HIP's is a
+//! bundle of code objects.
 
 use self::Argument::{Address, AuxAddress, Data, Flag, Handle, Int, Name, Null, Size};
 use super::ImageSection;
@@ -18,15 +18,15 @@ pub const WRAPPER_TYPE: Struct = (
     "fatbin_wrapper",
     &[Field::U32, Field::U32, Field::Pointer, Field::Pointer],
 );
-/// The version in that struct.
+/// The version in `WRAPPER_TYPE`.
 pub const WRAPPER_VERSION: u64 = 1;
-/// The version for an image that is linked from modules. The last pointer then refers to a list of the
-/// modules' fatbinaries, with a null pointer at its end. From these the driver can link code for a GPU
-/// that the image does not support (CUDA's `fatbinary_section.h`).
+/// The version for an image that is linked from modules. The last pointer then refers to a list of
+/// the modules' fatbinaries, with a null pointer at its end. From these, the driver can link code
+/// for a GPU that the image does not support (CUDA's `fatbinary_section.h`).
 pub const PRELINKED_VERSION: u64 = 2;
 /// The section of the IDs of nvcc's modules, as text for NVIDIA's tools: `def ` and the ID.
 pub const MODULE_IDS: &str = "__nv_module_id";
-/// The alignment of that struct.
+/// The alignment of `WRAPPER_TYPE`.
 pub const WRAPPER_ALIGN: u32 = 8;
 /// The constructor's priority. A function that is registered with `atexit` undoes the registration,
 /// because CUDA 9.2 and later shuts down before destructors run.
@@ -72,15 +72,15 @@ pub struct Contract {
 /// How modules that register their own kernels and variables get the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModuleCalls {
-    /// For nvcc. The constructor of each module passes a callback to a function that the device link
-    /// defines. The function's name is [`nvcc::REGISTER`](crate::nvcc::REGISTER) and the ID. The last
-    /// of these calls registers the image and calls all callbacks with the handle.
+    /// For nvcc. The constructor of each module passes a callback to a function that the device
+    /// link defines. The function's name is [`nvcc::REGISTER`](crate::nvcc::REGISTER) and the ID.
+    /// The last of these calls registers the image and calls all callbacks with the handle.
     Callbacks,
-    /// Those of HIP's old driver. The constructor of each module registers the image if the handle is
+    /// For HIP's old driver. The constructor of each module registers the image if the handle is
     /// still null. Each module has its own names for the image and for the handle.
     SharedHandle {
-        /// The name of the image, which the ID follows after a `_`. Modules of old compilers have no
-        /// ID, and use the plain name.
+        /// The name of the image, which the ID follows after a `_`. Modules of old compilers have
+        /// no ID, and use the plain name.
         image: &'static str,
         /// The name of the handle, in the same form.
         handle: &'static str,
@@ -97,7 +97,7 @@ impl ModuleCalls {
         }
     }
 
-    /// Returns the symbol that is `name` for the module `id`.
+    /// Returns the symbol for `name` in the module `id`.
     pub fn symbol(name: &str, id: &str) -> String {
         if id.is_empty() {
             name.to_owned()
@@ -350,8 +350,8 @@ pub const HIP_SECTION: ImageSection = ImageSection {
 /// The runtime's function that takes the struct and returns a handle.
 pub const HIP_REGISTER: &str = "__hipRegisterFatBinary";
 
-/// The names of the image and of the runtime's handle in objects of HIP's old driver. A `_` and the ID
-/// of the translation unit follow.
+/// The names of the image and of the runtime's handle in objects of HIP's old driver. A `_` and the
+/// ID of the translation unit follow.
 pub const HIP_IMAGE: &str = "__hip_fatbin";
 /// See [`HIP_IMAGE`].
 pub const HIP_HANDLE: &str = "__hip_gpubin_handle";

@@ -42,8 +42,9 @@ pub struct Plan {
     pub modules: Modules,
 }
 
-/// Modules that are part of an image and register their own kernels and variables. They have no entry
-/// table. nvcc's relocatable code (`nvcc`) and the translation units of HIP's old driver are modules.
+/// Modules that are part of an image and register their own kernels and variables. They have no
+/// entry table. nvcc's relocatable code (`nvcc`) and the translation units of HIP's old driver are
+/// modules.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Modules {
     /// The IDs of the modules, in the order of the device link.
@@ -128,7 +129,7 @@ pub enum ImagePlace {
     },
     /// In an object of its own, with known symbols and unknown contents. The code is then the same
     /// for every image, and can be generated before the image is linked. SYCL's registration also
-    /// contains other facts about the image, from LLVM 23 on its size. So `Between` cannot be used
+    /// contains other facts about the image: since LLVM 23, its size. So `Between` cannot be used
     /// for SYCL of LLVM 23 and later.
     Between {
         /// The hidden symbol at the first byte that is registered.
@@ -179,7 +180,7 @@ impl ImagePlace {
 /// The section of a registration's images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageSection {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
     /// The alignment of each image, in bytes.
     pub align: u32,

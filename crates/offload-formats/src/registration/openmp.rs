@@ -11,7 +11,7 @@ use crate::offload_binary;
 use crate::offload_sections::{NAME, RELOCATABLE, entry_section};
 use std::ops::Range;
 
-/// The name of the variable with an image's bytes; the variables of more images have a suffix
+/// The name of the variable with an image's bytes; the variables of further images have a suffix
 /// (`numbered`).
 pub const IMAGE: &str = ".omp_offloading.device_image";
 /// The name of the array that lists the images.

@@ -1,7 +1,8 @@
-//! Protocol between `offld` and `offld-llvm`, the program that makes registration code: requests and
-//! answers. A caller puts each into a frame. The first byte of a request is its type; a plan follows in MessagePack. The first byte of an answer
-//! is success or failure. The answer to [`Request::Hello`] is different: it is the bare name of the
-//! build, in every version of this protocol.
+//! Protocol between `offld` and `offld-llvm`, the program that generates registration code:
+//! requests and answers. The caller puts each into a frame. The first byte of a request is its
+//! type; a plan follows in MessagePack. The first byte of an answer says whether the request
+//! succeeded. The answer to [`Request::Hello`] is different: it is the bare name of the build, in
+//! every version of this protocol.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};

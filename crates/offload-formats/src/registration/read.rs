@@ -37,13 +37,13 @@ const SYCL_IMAGES: &str = super::sycl::IMAGE_SECTION.name;
 /// or program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Registered {
-    /// The archive members that contain it, outermost first.
+    /// The archive members that contain the object, outermost first.
     pub members: Vec<String>,
     /// The indices of these members in their archives, because two members of one archive may have
     /// the same name.
     #[serde(skip)]
     pub numbers: Vec<usize>,
-    /// Whether it is linked: a program or a shared library.
+    /// Whether the file is a linked program or shared library.
     pub linked: bool,
     /// The offset of the file, or of the member, in the file on disk; none for a member that was
     /// decompressed.
@@ -76,7 +76,7 @@ pub struct Table {
     pub section: String,
     /// The offset of the table.
     pub offset: u64,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub size: u64,
     /// The size of an entry in bytes. None if the release is unknown; then there are no entries
     /// here.
@@ -129,7 +129,8 @@ pub struct Slot {
     /// The offset of the pointer's value: the same offset, or the relocation that fills it in. None
     /// if the value is a symbol's address, as an object's relocation may give it.
     pub value: Option<u64>,
-    /// Whether the dynamic loader takes the value from a symbol of the program, as it is.
+    /// Whether the dynamic loader sets the pointer to the address of a symbol of the program,
+    /// without an addend.
     #[serde(skip)]
     pub by_symbol: bool,
 }
@@ -224,7 +225,7 @@ pub struct Wrapper {
     pub section: String,
     /// The offset of the struct.
     pub offset: u64,
-    /// The version: 1, or 2 for CUDA containers that are linked at registration.
+    /// The version: 1, or 2 for a CUDA image that is linked from modules.
     pub version: u32,
     /// The pointer to the container.
     pub pointer: Slot,
@@ -307,8 +308,8 @@ fn table_sections(data: &[u8]) -> Result<Vec<EntryTable>> {
 /// Reads the entries of `tables`.
 fn read_tables(space: &AddressSpace<'_>, tables: Vec<EntryTable>) -> Result<Vec<Table>> {
     let mut all = Vec::new();
-    // Entries may share their names. But compilers never write names whose total length exceeds the
-    // file's.
+    // Entries may share their names, so a small file could request any amount of memory. No
+    // compiler comes near this limit.
     let mut left = space.size().saturating_mul(4);
     for table in tables {
         for section in space

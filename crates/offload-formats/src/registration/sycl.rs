@@ -22,7 +22,7 @@ pub enum Registration {
     Llvm22,
     /// LLVM 23: an OffloadBinary, from a constructor and a destructor.
     Llvm23,
-    /// LLVM 24: an OffloadBinary, from a constructor that registers the other call for exit.
+    /// LLVM 24: an OffloadBinary, from a constructor that undoes the registration with `atexit`.
     Llvm24,
 }
 
@@ -60,7 +60,7 @@ pub const IMAGE_SECTION: ImageSection = ImageSection {
     listed: false,
 };
 
-/// The prefix of the symbols of the image with this index.
+/// The prefix of the symbols of an image, which also contain the image's index.
 pub const PREFIX: &str = ".sycl_offloading";
 /// The name of the array that lists the images.
 pub const IMAGES: &str = ".sycl_offloading.device_images";
@@ -76,8 +76,8 @@ pub const UNREGISTER: &str = "sycl.descriptor_unreg";
 pub const REGISTER_LIB: &str = "__sycl_register_lib";
 /// The runtime's function that undoes the registration.
 pub const UNREGISTER_LIB: &str = "__sycl_unregister_lib";
-/// The priority of both: the constructor runs before all others of the program, the destructor
-/// after all others.
+/// The priority of constructor and destructor: the constructor runs before all others of the
+/// program, the destructor after all others.
 pub const PRIORITY: u32 = 1;
 
 /// `{u16 Version, u8 OffloadKind, u8 ImageKind, ptr Triple, ptr CompileOptions, ptr LinkOptions,

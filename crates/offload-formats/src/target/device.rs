@@ -1,6 +1,6 @@
-//! Devices to run images on, and the rules for accepting an image: those of CPUs and AMD here, those
-//! of NVIDIA in `nvidia`. `tests/cases/check/rules.txt` lists the rules as cases, with the documents
-//! that specify them.
+//! Devices to run images on, and the rules for accepting an image: those of CPUs and AMD here,
+//! those of NVIDIA in `nvidia`. `tests/cases/check/rules.txt` lists the rules as cases, with the
+//! documents that specify them.
 
 mod names;
 mod nvidia;
@@ -315,7 +315,7 @@ fn x86_takes(device: u8, code: &Code<'_>) -> Fit {
     }
 }
 
-/// The same for another CPU.
+/// Like `x86_takes`, for another CPU.
 fn cpu_takes(code: &Code<'_>) -> Fit {
     match code.target.arch.as_str() {
         _ if code.format == "bitcode" => Fit::Unknown("LLVM bitcode, not linked yet".to_owned()),

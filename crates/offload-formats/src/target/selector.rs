@@ -56,8 +56,8 @@ const TRIPLES: [&str; 25] = [
 ///
 /// * The kind is `openmp`, `cuda`, `hip` or `sycl`.
 /// * The triple is in any of its spellings (`x86_64-pc-linux-gnu` is also
-///   `x86_64-unknown-linux-gnu`), or its first component alone (`amdgcn`). Both names of an AMD GPU
-///   match it.
+///   `x86_64-unknown-linux-gnu`), or its first component alone (`amdgcn`). It matches both names of
+///   an AMD GPU.
 /// * An architecture without features matches it with any features: `gfx90a` also selects
 ///   `gfx90a:xnack+`. With features, the image must require them: `gfx90a:xnack+` selects
 ///   `gfx90a:sramecc-:xnack+`, but not `gfx90a`.

@@ -17,7 +17,7 @@ const CENTRAL_SIZE: u64 = 46;
 const END_SIZE: u64 = 22;
 /// The extra field with 64-bit numbers.
 const ZIP64: u16 = 1;
-/// The flag for sizes and checksum after the contents.
+/// The flag for a data descriptor: sizes and checksum after the contents.
 const SIZES_FOLLOW: u16 = 8;
 
 /// New contents of a member.
@@ -278,7 +278,7 @@ fn zip64(header: &[u8], mut at: usize, end: usize) -> Option<usize> {
 }
 
 /// Writes the records after the directory, which now starts at `start`, has `size` bytes and `lost`
-/// members less.
+/// fewer members.
 fn ends(
     data: &[u8],
     directory: &Directory,

@@ -89,7 +89,7 @@ fn changed(text: String) -> String {
     laid_out(&uncalled(&aligned(&elided(&text))))
 }
 
-/// Returns the reference with all zeros of its bundle.
+/// Returns the reference with the zeros that its file omits from the bundle.
 fn elided(text: &str) -> String {
     const MARK: &str = "<...zeros elided...>";
     let Some(line) = text.lines().find(|line| line.contains(MARK)) else {
@@ -171,7 +171,7 @@ fn prints_what_llvm_19_prints() -> Outcome {
         |text: String| changed(text).replace("ptr %entry1, i64 0, i32", "ptr %entry1, i32 0, i32");
     let cuda = plan_of(X86, Generation::Llvm15, Images::Cuda(inline(b"")));
     assert_prints(&cuda, "llvm19-cuda", respelt)?;
-    // HIP's text is CUDA's with other names, one call less, and two more.
+    // HIP's text is CUDA's with other names, without one call, and with two more calls.
     let hip = |text: String| {
         let text = text.replace("  call void @__cudaRegisterFatBinaryEnd(ptr %0)\n", "");
         let text = text

@@ -27,7 +27,6 @@ const BASE_MEMORY: u64 = 96 << 20;
 /// Additional memory for each byte of bitcode.
 const MEMORY_OF_BITCODE: u64 = 75;
 
-/// The whole file.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct JobsFile {
     common: Common,
@@ -194,8 +193,8 @@ impl UnitKeys {
         self.tool.files().map(PathBuf::from)
     }
 
-    /// Adds everything that the object of `job` depends on to `key`. Fails if ld.lld 22 would not
-    /// describe the job so, or if an input is unreadable.
+    /// Adds everything that the object of `job` depends on to `key`. Fails if the job does not have
+    /// the form that ld.lld 22 writes, or if an input is unreadable.
     pub(super) fn of(
         &self,
         job: &BackendJob,

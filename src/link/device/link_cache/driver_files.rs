@@ -9,19 +9,17 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::file_snapshot::{self, FileStat};
-use super::linker_command::INPUT;
-use super::nvidia;
 use super::reads::{self, Collector, Reads};
+use super::{INPUT, nvidia};
 use offld_system::environment;
 use offld_system::response::{self, Style};
-use offld_system::session::Session;
 use offld_system::store::{Digest, KeyBuilder};
 
 // Files whose contents determine the answer: response files (`@file`, also nested), configuration
 // files with their includes, and paths where the driver would have found another linker.
 
-/// Prefixes of the lines in which the driver reports its configuration file for `-###`, and the
-/// directories that it searches for them.
+/// Prefixes of the lines in which the driver reports, for `-###`, its configuration file and the
+/// directories that it searches for such files.
 const CONFIGURATION_FILE: &str = "Configuration file: ";
 const CONFIGURATION_FOLDERS: [&str; 2] = [
     "System configuration file directory: ",
@@ -266,7 +264,7 @@ fn linker_paths(compiler: &Path, words: &[OsString], answer: &str, linker: &Path
         .collect();
     let mut paths = Vec::new();
     let listed = |variable| -> Vec<PathBuf> {
-        let folders = Session::env(variable).unwrap_or_default();
+        let folders = environment::get(variable).unwrap_or_default();
         std::env::split_paths(&folders)
             .filter(|folder| !folder.as_os_str().is_empty())
             .collect()

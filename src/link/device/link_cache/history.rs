@@ -46,7 +46,7 @@ pub(crate) struct PastLink {
     parts: Option<KeyParts>,
 }
 
-/// The different links of an output for a target, the last one first.
+/// The different links of an output for a target, the latest one first.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct History {
     pub(crate) links: Vec<PastLink>,
@@ -118,12 +118,12 @@ impl History {
     pub(super) fn changes(&self, now: &KeyParts) -> Option<Vec<Change>> {
         let parts = self.links.iter().filter_map(|link| link.parts.as_ref());
         let changes = parts.map(|parts| parts.changes(now));
-        // The first of several, which is the last link.
+        // Of several with the fewest changes, `min_by_key` returns the first: the latest link.
         changes.min_by_key(Vec::len)
     }
 
-    /// Adds `link` as the last one. A hit of a link that missed before stays a miss with a later hit, so
-    /// that its reason is not lost.
+    /// Adds `link` as the latest one, at the front. A hit of a link that missed before stays a miss
+    /// with a later hit, so that its reason is not lost.
     fn add(&mut self, mut link: PastLink) {
         let is_same = |known: &PastLink| match &known.parts {
             Some(parts) => link.parts.as_ref() == Some(parts),

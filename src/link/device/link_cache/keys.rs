@@ -1,10 +1,10 @@
-//! Cache key of an image: digests of its device code, its linker and the environment. The history
-//! has the parts, so that the next cache miss can report what has changed.
+//! Cache key of an image: its device code, its linker, the linker's arguments and the environment.
+//! The history has the parts, so that the next cache miss can report the changes.
 
 use std::ffi::OsString;
 
 use super::history::KeyParts;
-use super::linker_command::LinkerCommand;
+use super::linker_args::LinkerCommand;
 use super::{DeviceCache, LinkQuery, ResolvedLink, Tool};
 use crate::link::inputs::worth_threads;
 use crate::link::select::DeviceJob;

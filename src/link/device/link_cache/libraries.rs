@@ -15,7 +15,6 @@ use super::file_snapshot::FileStat;
 use offld_system::environment;
 use offld_system::io::bytes::Bytes;
 use offld_system::io::loader::{self, Candidates, Loader, RunPaths};
-use offld_system::session::Session;
 use offload_formats::{dynamic, magic};
 
 /// The libraries that a file needs, each with the run paths to search for it.
@@ -106,7 +105,7 @@ pub(super) fn of(program: &Path, open: &mut OpenFiles) -> Result<Libraries, Stri
 fn preloaded() -> BTreeSet<OsString> {
     let listed = std::fs::read(loader::PRELOAD).unwrap_or_default();
     let variables = [environment::LD_PRELOAD, environment::LD_AUDIT]
-        .map(|name| Session::env(name).unwrap_or_default().into_vec());
+        .map(|name| environment::get(name).unwrap_or_default().into_vec());
     let lists = variables.into_iter().chain([listed]);
     let names = lists.flat_map(|list| {
         let names = list

@@ -5,15 +5,16 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use super::linker_command::{INPUT, LinkerCommand, OUTPUT};
-use super::nvidia;
-use super::reads;
+use serde::{Deserialize, Serialize};
+
+use super::{DUMP, INPUT, OUTPUT, nvidia, reads};
 use crate::args::gnu_ld;
 use crate::toolchain::{self, LinkerFamily};
 use offld_system::environment;
-use offld_system::session::Session;
 
 /// Linkers whose inputs can be determined: those that write dependency files, and NVIDIA's linker
 /// ([`nvidia`]).
@@ -43,6 +44,56 @@ impl Linker {
         let real = path.canonicalize().ok()?;
         let name = real.file_name()?.to_string_lossy().into_owned();
         (name == "ld.bfd" || name.ends_with("-ld.bfd")).then_some(Linker::Gnu)
+    }
+}
+
+/// A linker's program and arguments with placeholders.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LinkerCommand {
+    pub(super) program: PathBuf,
+    pub(super) args: Vec<String>,
+    /// The compiler's warnings as complete lines, which every link prints again.
+    pub(super) warnings: String,
+}
+
+impl LinkerCommand {
+    /// Returns the command for another architecture of the same vendor, or `None` unless exactly
+    /// one argument, and no warning, names `from`.
+    ///
+    /// `from` and `to` have no features, because features change more arguments.
+    pub(super) fn for_processor(&self, from: &str, to: &str) -> Option<LinkerCommand> {
+        let option = format!("-plugin-opt=mcpu={from}");
+        let mentions = self.args.iter().filter(|arg| arg.contains(from)).count();
+        let at = self.args.iter().position(|arg| *arg == option)?;
+        if mentions != 1 || self.warnings.contains(from) {
+            return None;
+        }
+        let mut other = self.clone();
+        other.args[at] = format!("-plugin-opt=mcpu={to}");
+        Some(other)
+    }
+
+    /// Replaces the placeholders by `inputs`, the image path `output`, and `dump`, the prefix of
+    /// further outputs.
+    pub(super) fn filled(&self, inputs: &[OsString], output: &Path, dump: &OsStr) -> Vec<OsString> {
+        let mut filled = Vec::with_capacity(self.args.len() + inputs.len());
+        for arg in &self.args {
+            match arg.as_str() {
+                INPUT => filled.extend(inputs.iter().cloned()),
+                OUTPUT => filled.push(output.as_os_str().to_owned()),
+                other => filled.push(replaced(other, DUMP, dump)),
+            }
+        }
+        filled
+    }
+}
+
+fn replaced(text: &str, what: &str, with: &OsStr) -> OsString {
+    match text.split_once(what) {
+        None => text.into(),
+        Some((before, after)) => {
+            OsString::from_vec([before.as_bytes(), with.as_bytes(), after.as_bytes()].concat())
+        }
     }
 }
 
@@ -101,7 +152,8 @@ const WILD_SEARCHED_FILES: [&str; 4] = [
 /// Prefix of the environment variables that make wild write further files, or run another linker.
 const VARIABLES_OF_WILD: &str = "WILD_";
 
-/// Prefixes of LLVM options with the same effect, after `-mllvm` or `-plugin-opt=`.
+/// Prefixes of LLVM options with the effects of [`UNTRACKED_OPTIONS`], after `-mllvm` or
+/// `-plugin-opt=`.
 const UNTRACKED_VALUES: [&str; 4] = [
     "-load",
     "-stats-json",
@@ -158,11 +210,11 @@ impl LinkerArgs {
                 linker_command.program.display()
             )
         })?;
-        if Session::env(environment::LLD_REPRODUCE).is_some() {
+        if environment::get(environment::LLD_REPRODUCE).is_some() {
             return Err(format!("{} is set", environment::LLD_REPRODUCE));
         }
         if linker == Linker::Wild
-            && let Some(name) = Session::env_names()
+            && let Some(name) = environment::names()
                 .find(|name| name.to_string_lossy().starts_with(VARIABLES_OF_WILD))
         {
             return Err(format!("{} is set", name.display()));
@@ -198,7 +250,7 @@ impl LinkerArgs {
             line.record_names(arg);
         }
         for name in [environment::LD_LIBRARY_PATH, environment::LD_RUN_PATH] {
-            let folders = Session::env(name)
+            let folders = environment::get(name)
                 .filter(|_| linker == Linker::Gnu)
                 .unwrap_or_default();
             line.folders.extend(

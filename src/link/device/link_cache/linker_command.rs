@@ -5,8 +5,7 @@
 //! arguments than the linker takes to link. Both the query and the cached answer have placeholders
 //! for everything that differs from link to link.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,34 +13,15 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use super::driver_files::{self, DriverProbePaths};
-use super::linker_args::Linker;
+use super::linker_args::{Linker, LinkerCommand};
 use super::reads::Reads;
 use super::tool::{self, Tool};
-use super::{DeviceCache, LinkQuery, SharedTool, nvidia};
+use super::{DUMP, DeviceCache, INPUT, LinkQuery, OUTPUT, SharedTool, nvidia};
 use offld_system::environment;
 use offld_system::run::Probe;
-use offld_system::session::Session;
 use offld_system::store::{Cache, Digest, Key, KeyBuilder, Scope};
 use offld_system::threads::lock;
 use offload_formats::target::Target;
-
-/// Placeholder for the inputs. It must be an existing file whose name does not reveal a file type
-/// to the compiler.
-pub(in crate::link::device) const INPUT: &str = "/dev/null";
-/// Placeholder for the image: an unwritable path, in case a compiler ignores `-###` and runs the
-/// link.
-pub(in crate::link::device) const OUTPUT: &str = "/dev/null/image";
-/// Placeholder for the prefix of further outputs (`-dumpdir`).
-pub(super) const DUMP: &str = "/dev/null/dump.";
-
-/// A linker's program and arguments with placeholders.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct LinkerCommand {
-    pub(super) program: PathBuf,
-    pub(super) args: Vec<String>,
-    /// The compiler's warnings as complete lines, which every link prints again.
-    pub(super) warnings: String,
-}
 
 /// Returns the compiler's arguments for the query. `args`: the arguments for a link of [`INPUT`] to
 /// [`OUTPUT`].
@@ -117,47 +97,6 @@ fn split_args(line: &str) -> Option<Vec<String>> {
             (None, _) => return Some(args),
             (Some(' '), Some('"')) => {}
             _ => return None,
-        }
-    }
-}
-
-impl LinkerCommand {
-    /// Returns the command for another architecture of the same vendor, or `None` unless one
-    /// argument and no warning names it.
-    ///
-    /// `from` and `to` have no features, because features change more arguments.
-    pub(super) fn for_processor(&self, from: &str, to: &str) -> Option<LinkerCommand> {
-        let option = format!("-plugin-opt=mcpu={from}");
-        let mentions = self.args.iter().filter(|arg| arg.contains(from)).count();
-        let at = self.args.iter().position(|arg| *arg == option)?;
-        if mentions != 1 || self.warnings.contains(from) {
-            return None;
-        }
-        let mut other = self.clone();
-        other.args[at] = format!("-plugin-opt=mcpu={to}");
-        Some(other)
-    }
-
-    /// Replaces the placeholders by `inputs`, the image path `output`, and `dump`, the prefix of
-    /// further outputs.
-    pub(super) fn filled(&self, inputs: &[OsString], output: &Path, dump: &OsStr) -> Vec<OsString> {
-        let mut filled = Vec::with_capacity(self.args.len() + inputs.len());
-        for arg in &self.args {
-            match arg.as_str() {
-                INPUT => filled.extend(inputs.iter().cloned()),
-                OUTPUT => filled.push(output.as_os_str().to_owned()),
-                other => filled.push(replaced(other, DUMP, dump)),
-            }
-        }
-        filled
-    }
-}
-
-fn replaced(text: &str, what: &str, with: &OsStr) -> OsString {
-    match text.split_once(what) {
-        None => text.into(),
-        Some((before, after)) => {
-            OsString::from_vec([before.as_bytes(), with.as_bytes(), after.as_bytes()].concat())
         }
     }
 }
@@ -322,13 +261,13 @@ impl Question {
             .add(compiler.digest.bytes())
             .add(self.path.as_os_str().as_encoded_bytes());
         key.add(self.environment.bytes()).add(
-            Session::env(environment::PATH)
+            environment::get(environment::PATH)
                 .unwrap_or_default()
                 .as_encoded_bytes(),
         );
         // The user's configuration files are below `HOME`.
         key.add(
-            Session::env(environment::HOME)
+            environment::get(environment::HOME)
                 .unwrap_or_default()
                 .as_encoded_bytes(),
         );
@@ -399,6 +338,8 @@ fn queried_arch(target: &Target) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
     use offld_system::store::Store;
 

@@ -15,14 +15,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::linker_args::{Linker, LinkerArgs};
-use super::linker_command::{INPUT, LinkerCommand, OUTPUT};
-use super::linker_reads;
+use super::linker_args::{Linker, LinkerArgs, LinkerCommand};
 use super::reads::{Collector, Reads};
+use super::{INPUT, OUTPUT, linker_reads};
 use crate::link::device::nvlink::{KEEP_ALL, NVVM_LIBRARY, NVVM_PATH};
 use offld_system::environment;
 use offld_system::io::bytes::Bytes;
-use offld_system::session::Session;
 
 /// LLVM's wrapper of nvlink, and the first LLVM release with the behaviour described above.
 const WRAPPER: &str = "clang-nvlink-wrapper";
@@ -99,7 +97,7 @@ pub(super) fn toolkit_files(args: &[OsString]) -> Vec<PathBuf> {
     files
 }
 
-/// The directories in which the compiler looks for those files.
+/// The directories in which the compiler looks for the files of [`toolkit_files`].
 pub(super) fn toolkit_folders(args: &[OsString]) -> Vec<PathBuf> {
     let folders = cuda_folders(args);
     folders
@@ -159,7 +157,7 @@ pub(super) fn read(command: &LinkerCommand) -> Result<LinkerArgs, String> {
     }
     // nvlink searches these directories for `-l` only. GCC sets the variable for its linker.
     let searches = by_wrapper || !line.libraries.is_empty();
-    if searches && Session::env(environment::LIBRARY_PATH).is_some() {
+    if searches && environment::get(environment::LIBRARY_PATH).is_some() {
         return Err(format!(
             "{} is set, and NVIDIA's linker searches those directories, too",
             environment::LIBRARY_PATH
@@ -227,7 +225,7 @@ pub(super) fn before(line: &LinkerArgs, begun: SystemTime) -> Result<Option<Read
     }
 }
 
-/// Collects the same files after the link. Fails if they differ from `before`.
+/// Collects the files of [`before`] again after the link. Fails if they differ from `before`.
 pub(super) fn after(line: &LinkerArgs, before: &Reads, begun: SystemTime) -> Result<Reads, String> {
     let reads = gather(line, begun)?;
     if reads.same_as(before) {

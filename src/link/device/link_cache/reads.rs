@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use super::INPUT;
 use super::file_snapshot::{self, FileSnapshot, FileStat};
-use super::linker_command::INPUT;
 
 /// Time without changes before a directory's stat is recorded. In a directory in use, the record
 /// would change on every link.
@@ -37,7 +37,7 @@ struct AbsentNames {
     folder: Option<FileStat>,
 }
 
-/// Collects [`Reads`] and checks that they still are what the tool has read.
+/// Collects [`Reads`], and checks that the files have not changed since the tool started.
 pub(super) struct Collector {
     reads: Reads,
     paths: HashSet<String>,

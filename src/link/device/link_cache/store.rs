@@ -18,7 +18,6 @@ use offld_system::launcher::Ran;
 use offld_system::run;
 use offld_system::store::{BlobName, Cache, Key, Naming, Scope};
 
-/// A link that has finished.
 pub(super) struct FinishedLink {
     pub(super) linker_args: LinkerArgs,
     pub(super) program: PathBuf,

@@ -27,7 +27,6 @@ use super::reads::{Collector, Reads};
 use offld_system::environment;
 use offld_system::io::bytes::Bytes;
 use offld_system::io::loader;
-use offld_system::session::Session;
 use offld_system::store::{Cache, Digest, Key, KeyBuilder, Scope};
 use offld_system::threads;
 use offload_formats::dynamic;
@@ -58,7 +57,6 @@ struct KnownTool {
     earlier: Vec<String>,
 }
 
-/// One file of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct ToolFile {
     path: String,
@@ -331,7 +329,11 @@ fn record_key(version: &str, real: &Path) -> Key {
         environment::LD_PRELOAD,
         environment::LD_AUDIT,
     ] {
-        key.add(Session::env(name).unwrap_or_default().as_encoded_bytes());
+        key.add(
+            environment::get(name)
+                .unwrap_or_default()
+                .as_encoded_bytes(),
+        );
     }
     key.key()
 }

@@ -44,7 +44,7 @@ pub enum Event {
     Damaged,
     /// The remote cache had an entry that the store lacked.
     RemoteHit,
-    /// The remote cache did not have it either.
+    /// The remote cache lacked an entry that the store lacked.
     RemoteMiss,
     /// The remote cache gave no answer in time, an error, or wrong data.
     RemoteFault,

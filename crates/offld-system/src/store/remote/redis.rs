@@ -1,6 +1,6 @@
 //! Connection to a Redis server. A Redis client reads a whole answer into memory before it returns
 //! it, and the answer itself states its length. So the stream below the client fails when more
-//! bytes arrive than the pending requests can be answered with.
+//! bytes arrive than the answers to all pending requests may have.
 
 use std::io;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use url::Url;
 
-use super::shared::LONGEST;
+use super::frame::LONGEST;
 use crate::threads::lock;
 
 /// Maximum size of one answer, in bytes: an object, and the framing of Redis and TLS.

@@ -1,5 +1,5 @@
-//! Parses the URL of a remote cache, and reads and writes its objects. The only file that uses
-//! opendal; Redis has its own client, in `redis`.
+//! Parses the URL of a remote cache, and reads and writes its objects. No other file uses opendal;
+//! Redis has its own client, in `redis`.
 
 use std::path::PathBuf;
 
@@ -12,10 +12,9 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use super::RemoteSettings;
+use super::frame::PART;
 use super::redis::Connection;
-use super::shared::PART;
-use crate::environment::OFFLD_CACHE_REMOTE;
-use crate::session::Session;
+use crate::environment::{self, OFFLD_CACHE_REMOTE};
 
 /// Variables from which AWS's tools read credentials. Messages must not contain their values.
 const AWS_SECRETS: [&str; 3] = [
@@ -94,7 +93,7 @@ impl Service {
         ];
         let aws = AWS_SECRETS
             .iter()
-            .filter_map(|name| Session::env(name)?.into_string().ok());
+            .filter_map(|name| environment::get(name)?.into_string().ok());
         let secrets = given
             .into_iter()
             .chain(aws)

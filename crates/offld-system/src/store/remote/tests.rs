@@ -55,7 +55,7 @@ fn without_the_feature_the_error_names_it() {
 
 #[cfg(feature = "remote-cache")]
 mod with_the_feature {
-    use super::super::shared::{Frame, LONGEST, PART};
+    use super::super::frame::{Frame, LONGEST, PART};
     use super::*;
 
     fn error_for(url: &str) -> String {

@@ -103,7 +103,7 @@ fn links_to_folders_are_followed_once_and_never_upwards() {
         found(folder.path(), &["top"]),
         ["top/a/file", "top/a.txt", "top/m/file", "top/z/file"]
     );
-    // A link in the arguments counts as its target.
+    // A link in the arguments is followed.
     assert_eq!(found(folder.path(), &["top/m"]), ["top/m/file"]);
 }
 

@@ -14,7 +14,7 @@ const SECTION: u32 = 2;
 const HEADER: u32 = 6;
 
 /// The claims to the bytes of `data`. `label` is the default for all fields that the contents do
-/// not determine. Fails if `data` is not such a file.
+/// not determine. Fails if `data` is neither a COFF object nor a Windows program or library.
 pub(super) fn read(data: &[u8], label: Label, names: &Names) -> Result<Vec<Claim<Label>>> {
     match FileKind::parse(data)? {
         FileKind::CoffBig => object(

@@ -20,7 +20,7 @@ use super::{
 use offld_system::io::file_slice::FileSlice;
 use offload_formats::magic;
 
-/// The result for a space.
+/// The result of [`divided`] for a space.
 struct Divided {
     shares: Vec<(To, u64)>,
     functions: Vec<FunctionCode>,

@@ -348,7 +348,7 @@ fn edit_member(
         done.gone = Some((member.name.to_vec(), member.header));
         return Ok(done);
     }
-    // A caller that needs reproducible streams needs them for members as well.
+    // For reproducible files, the streams of the members themselves are recompressed as well.
     let recompress = options.levels.repack != Repack::No
         && !options.levels.only_smaller
         && member.method != ZipMethod::Stored
@@ -477,7 +477,7 @@ fn path_of(line: &str) -> Option<String> {
     )
 }
 
-/// The zip file `piece` with those members of `selection` recompressed that have device code,
+/// The zip file `piece` after recompression of the members of `selection` that have device code,
 /// including the containers that `levels` selects; `None` if there are no such members.
 ///
 /// # Errors

@@ -66,7 +66,7 @@ pub(super) struct Symbol<'d> {
     pub(super) special: u16,
     pub(super) value: u64,
     pub(super) size: u64,
-    /// The symbol that replaces this one if it is undefined; only in COFF.
+    /// The default of a weak external symbol; only in COFF.
     pub(super) stands_for: &'d [u8],
 }
 

@@ -222,8 +222,8 @@ fn same_kernels(builds: &[FileReport], key: &UnitKey<'_>, units: &[&Unit<'_>]) -
 
 /// The selected images of a unit, in the order of a link.
 fn order(builds: &[FileReport], key: &UnitKey<'_>, units: &[&Unit<'_>]) -> Result<Vec<Taken>> {
-    // The images for each target, by build. An object that was linked from several has several of
-    // them.
+    // The images for each target, by build. An object that was linked from several objects has
+    // several images for a target.
     let mut by_target: BTreeMap<(Target, &'static str), BTreeMap<usize, Vec<&Image>>> =
         BTreeMap::new();
     for (build, unit) in units.iter().enumerate() {

@@ -193,7 +193,7 @@ struct Choice {
 }
 
 impl Choice {
-    /// Whether the first build has all of them.
+    /// Whether the first build has all taken entries.
     fn is_same(&self) -> bool {
         self.taken.iter().all(|(build, _)| *build == 0)
     }

@@ -41,7 +41,7 @@ pub(crate) fn name_kinds(report: &mut FileReport) {
 #[derive(Debug, Clone)]
 pub(super) struct Location<'b> {
     pub(super) piece: FileSlice,
-    /// For messages: `libx.a(a.o): .hip_fatbin`.
+    /// The location, for messages: `libx.a(a.o): .hip_fatbin`.
     pub(super) place: String,
     /// The tree of the device code there, if any.
     pub(super) node: Option<&'b Node>,

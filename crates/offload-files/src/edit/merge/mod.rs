@@ -397,7 +397,7 @@ impl Difference {
     }
 }
 
-/// `.text: main+0x12: …`
+/// Displayed as `.text: main+0x12: …`.
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.section.is_empty() {

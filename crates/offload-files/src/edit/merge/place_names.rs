@@ -206,8 +206,8 @@ fn around(bytes: &[u8], at: usize) -> Option<&[u8]> {
     bytes.get(start..end)
 }
 
-/// The remedy for the strings of two sections, if their numbers are equal and they differ only in
-/// variable parts.
+/// The remedy for the strings of two sections, if both have the same number of strings, which
+/// differ only in variable parts.
 pub(super) fn remedy_of_all(one: &[u8], other: &[u8]) -> Option<Remedy> {
     let mut found = None;
     let (mut first, mut second) = (one.split(|byte| *byte == 0), other.split(|byte| *byte == 0));

@@ -1,4 +1,4 @@
-//! Tests of the contents of the page, without a browser; tests/suite/size_page tests the page in
+//! Tests of the contents of the page, without a browser; tests/suite/size/page tests the page in
 //! Chromium.
 
 use std::io::Read;

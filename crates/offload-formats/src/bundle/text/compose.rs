@@ -45,7 +45,7 @@ pub fn compose(
         .iter()
         .find(|span| !end_marker_matches(data, span, &marker_of_end))
     {
-        // Without one of its objects, readers could pair the markers differently.
+        // If an object is removed, readers could pair the markers differently.
         return Err(Malformed::new(
             "the end marker names another code object",
             end_of(data, span),
@@ -144,8 +144,8 @@ fn after(data: &[u8], at: u64) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// The start of the marker that ends at `end`, the start of an object, including the line end
-/// before it.
+/// The offset of an object's start marker, including the line end before the marker. The contents
+/// of the object start at `end`.
 fn marker_start(data: &[u8], end: u64) -> u64 {
     let up_to = before(data, end);
     let ending = Ending::of(up_to);
@@ -154,7 +154,7 @@ fn marker_start(data: &[u8], end: u64) -> u64 {
         .unwrap_or_default();
     let start = memchr::memrchr(b'\n', line).map_or(0, |at| at + 1);
     let gap = Ending::of(line.get(..start).unwrap_or_default()).size();
-    // The line end before the marker belongs to the marker. Its CR does so only in files whose
+    // The line end before the marker belongs to the marker. A CR belongs to it only in files whose
     // markers end with CR LF.
     let gap = if ending == Ending::CrLf {
         gap

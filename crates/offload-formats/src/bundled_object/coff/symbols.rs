@@ -1,5 +1,5 @@
 //! The symbols of a rewritten COFF object: removes those of removed sections, and updates all
-//! numbers of symbols and sections.
+//! symbol indices and section numbers.
 
 use std::collections::BTreeSet;
 
@@ -200,7 +200,8 @@ pub(super) fn relocations(
     Ok(Some(bytes))
 }
 
-/// The symbol table of a new object, which is `big` or not. The old one may be either.
+/// The symbol table of the new object. `big`: whether the new object is a big object; the old one
+/// may be of either format.
 pub(super) fn table(
     object: &Object<'_>,
     strings: &Strings<'_>,

@@ -380,7 +380,7 @@ struct Change {
     pub section: usize,
     /// Index of the contents in the caller's list.
     pub place: usize,
-    /// The old header, without the first `front` bytes.
+    /// The old header, for the part after the first `front` bytes.
     pub header: SectionHeader,
     /// The old bytes without the first `front`, and the filler of the segment after them.
     pub old: Range<u64>,

@@ -37,7 +37,7 @@ struct Filled<'d> {
     pointer: Pointer<'d>,
     /// The file offset of its value; none if the value is a symbol's address.
     stored: Option<u64>,
-    /// Whether that symbol is of the program, and the value of it that of the pointer.
+    /// Whether the program defines that symbol, and the pointer is its address without an addend.
     by_symbol: bool,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct AddressSpace<'d> {
     addresses: HashMap<SectionIndex, u64>,
     /// The pointers that relocations fill in, sorted by address.
     filled: Vec<Filled<'d>>,
-    /// How many more relocations may be read, so that damaged files end.
+    /// The number of relocations that may still be read, so that reading a damaged file ends.
     relocations_left: usize,
 }
 
@@ -156,7 +156,7 @@ impl<'d> AddressSpace<'d> {
         Ok(())
     }
 
-    /// Whether an address is between sections, or at most 64 KiB behind the last one.
+    /// Whether an address is within the range of the sections, or at most 64 KiB after it.
     pub(super) fn is_near(&self, address: u64) -> bool {
         const BEHIND: u64 = 1 << 16;
         let [Some(first), Some(last)] = [self.sections.first(), self.sections.last()] else {
@@ -467,8 +467,7 @@ impl<'d> AddressSpace<'d> {
     }
 }
 
-/// The relocation types of a CPU architecture that fill in pointers (from the psABI documents, as
-/// `object` names their constants).
+/// The relocation types of a CPU architecture that fill in pointers (source: the psABI documents).
 struct PointerRelocations {
     /// The load address of the file plus an addend.
     relative: RelocationType,
@@ -508,9 +507,9 @@ pub(super) struct Section<'d> {
     /// The index of the section in the file.
     pub(super) index: SectionIndex,
     pub(super) address: u64,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub(super) size: u64,
-    /// Its offset in the file.
+    /// The offset in the file.
     pub(super) offset: u64,
     /// Whether the section is code or contains images.
     pub(super) opaque: bool,

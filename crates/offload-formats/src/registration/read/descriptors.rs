@@ -59,8 +59,8 @@ pub(super) fn openmp(space: &AddressSpace<'_>) -> Result<Vec<Descriptor>> {
         .collect())
 }
 
-/// Reads the OpenMP descriptor at `start`, if there is one: its second word points to `rows`. `left` is
-/// the number of rows that may still be read.
+/// Reads the OpenMP descriptor at `start`, if there is one: its second word points to `rows`.
+/// `left` is the number of rows that may still be read.
 fn openmp_descriptor(
     space: &AddressSpace<'_>,
     start: u64,
@@ -193,8 +193,8 @@ pub(super) fn sycl(space: &AddressSpace<'_>) -> Vec<SyclDescriptor> {
         .collect()
 }
 
-/// Reads the SYCL descriptor at `start`, if there is one: its second word points to `rows`. `left` is
-/// the number of rows that may still be read.
+/// Reads the SYCL descriptor at `start`, if there is one: its second word points to `rows`. `left`
+/// is the number of rows that may still be read.
 fn sycl_descriptor(
     space: &AddressSpace<'_>,
     start: u64,

@@ -6,8 +6,8 @@
 
 use super::{Code, Fit};
 
-/// The rank of machine code, which runtimes prefer to PTX. Within each, the latest version ranks
-/// highest.
+/// The rank of machine code, which runtimes prefer to PTX. Within machine code and within PTX, the
+/// latest version ranks highest.
 const MACHINE: u32 = 10_000;
 
 /// Splits the number in a processor's name into major and minor version: 12 and 0 for `120`. All

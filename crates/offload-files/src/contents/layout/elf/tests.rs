@@ -123,7 +123,7 @@ fn images_of_more_sections_than_a_header_counts_are_read() {
         (&*names.text(code.name), code.offset, code.size),
         ("k", HEADER_SIZE + code_at as u64, 8)
     );
-    // The name of its section, and its own.
+    // `k` gets the name of its section and its own name in the string table.
     let of_names = found.claims.iter().filter(|claim| {
         claim.to.kernel == code.name && claim.end <= HEADER_SIZE + strings.len() as u64
     });

@@ -25,7 +25,7 @@ pub(super) struct BuildContainer<'b> {
     /// Its range in its row.
     old: Range<u64>,
     pub(super) piece: FileSlice,
-    /// For messages.
+    /// The location, for messages.
     pub(super) place: String,
 }
 
@@ -145,7 +145,7 @@ fn side_by_side(piece: &FileSlice, listed: Vec<Listed>, align: u64) -> LaidOut {
             is_whole,
         });
     }
-    // Linkers pad such sections to a multiple of the containers' alignment.
+    // Linkers pad sections of containers to a multiple of the containers' alignment.
     if piece.size().is_multiple_of(align.max(1)) {
         changed
             .bytes

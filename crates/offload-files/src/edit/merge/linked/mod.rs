@@ -1,9 +1,9 @@
 //! Compares the host halves of two programs or shared libraries. Images of different sizes move
 //! everything after them, and so change addresses and distances in the host's code and data. Each
-//! different byte must therefore be part of one: `in_code` and `compare_aarch64` know where
-//! processors encode distances, `in_data` knows where compilers place pointers, and `tables`
-//! compares the dynamic loader's data. A value with the same target in both programs (`moves`) is
-//! no difference.
+//! different byte must therefore be part of an address or distance: `in_code` and `compare_aarch64`
+//! know where processors encode distances, `in_data` knows where compilers place pointers, and
+//! `tables` compares the dynamic loader's data. A value with the same target in both programs
+//! (`moves`) is no difference.
 
 mod moves;
 mod tables;
@@ -211,9 +211,9 @@ fn is_pointer(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, start: usize) 
     may_be && numbers.is_some_and(|[one, other]| compared.moves.is_same(one, other))
 }
 
-/// Whether a distance has the same target in both programs. It is relative to itself or to the
-/// start of its table: for unwind tables that is the section, otherwise an earlier offset in the
-/// same stretch, which has moved by the same distance.
+/// Whether a distance has the same target in both programs. It counts from its own location or from
+/// the start of its table. An unwind table starts with its section, any other table at an earlier
+/// offset in the same stretch, which has moved by the same distance.
 fn leads_to_same(compared: &Compared<'_, '_>, stretch: &Stretch<'_>, start: usize) -> bool {
     let Some([one, other]) = compared.numbers(stretch, start, 4) else {
         return false;

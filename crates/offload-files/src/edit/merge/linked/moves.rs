@@ -11,9 +11,9 @@ use super::super::host_file::{self, Key, Section};
 use super::super::{Differences, ParsedHost, is_left_out};
 use offload_formats::model::{printable, printable_name};
 
-/// How far outside of a stretch an address may be that belongs to it: compilers address an element
-/// of an array relative to a point before or after the array, and linkers define symbols for the
-/// ends of segments.
+/// Addresses up to this far outside of a stretch may belong to it: compilers address an element of
+/// an array relative to a point before or after the array, and linkers define symbols for the ends
+/// of segments.
 const SLACK: u64 = 4096;
 /// Upper limit on alignment gaps.
 const LARGEST_GAP: u64 = 4096;

@@ -41,7 +41,7 @@ pub(super) fn relocations(
         let mut own = fixups(moves, 0, one, first.get(key).copied())?;
         filled.extend(own.iter().map(|fixup| fixup.place));
         let mut theirs = fixups(moves, 1, other, second.get(key).copied())?;
-        // Their locations in the other program.
+        // Convert the locations to those in the other program.
         own.iter_mut()
             .for_each(|fixup| fixup.place = moves.moved(fixup.place).unwrap_or(u64::MAX));
         own.sort();
@@ -208,7 +208,7 @@ const ADDRESSES: [elf::DynamicTag; 19] = [
     elf::DT_TLSDESC_GOT,
 ];
 
-/// Tags and values, without the one that ends the table.
+/// The tags and values of the dynamic section, without the entry that ends it.
 fn entries(file: &HostFile<'_>) -> Vec<(u64, u64)> {
     let Some(section) = file
         .sections

@@ -266,7 +266,7 @@ fn distances_and_addresses_of_x86_64() {
         (far, &constant(0x8_1000)),
         false,
     );
-    // The same with a 32-bit and a 64-bit address.
+    // mov eax or rax, address: 32 and 64 bits.
     check(
         elf::EM_X86_64,
         (near, &constant(0x40_2008)),

@@ -77,7 +77,7 @@ fn found_section(found: &[String], like: &str, default: &str) -> String {
 struct Parts {
     sections: Vec<(&'static str, Vec<u8>)>,
     symbols: Vec<(&'static str, usize, u64)>,
-    /// In the first section: the offset, and the index of the symbol.
+    /// The relocations of the first section: offset, symbol name, addend.
     relocations: Vec<(u64, &'static str, i64)>,
 }
 

@@ -112,8 +112,8 @@ impl<'a> Linked<'a> {
             .find(|(_, load)| has(load, section.offset, section.addr, section.size))
     }
 
-    /// Returns the unit by whose multiples bytes from `offset` on can move in the file without
-    /// changing the alignment of segments and sections.
+    /// Returns a number of bytes. If the contents from `offset` on move in the file by a multiple
+    /// of it, segments and sections stay aligned.
     pub(super) fn unit_behind(&self, offset: u64) -> u64 {
         let behind = self
             .loads()
@@ -179,7 +179,8 @@ impl<'a> Linked<'a> {
             .unwrap_or(0)
     }
 
-    /// Returns the alignment of a new segment: that of the old ones, or `align` if that is larger.
+    /// Returns the alignment of a new segment: the smallest of the old ones, but at least a page
+    /// and `align`.
     pub(super) fn new_align(&self, align: u64) -> Result<u64, Malformed> {
         let page = self
             .loads()
