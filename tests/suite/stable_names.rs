@@ -533,7 +533,7 @@ fn no_copies() -> Outcome {
         expect_in(
             &stderr,
             &format!(
-                "warning: the output depends on the place of its source files, because an input cannot be copied (--wrapper-stable-names=objects): {why}"
+                "warning: the output depends on the location of its source files, because an input cannot be copied (--wrapper-stable-names=objects): {why}"
             ),
         )?;
         let program = work.path().join("tree/program");

@@ -657,7 +657,7 @@ fn no_builds() -> Outcome {
     objects_for(&work, &["gfx90a"])?;
     expect_in(
         &refused(&work, ["merge", "-o", "none", "gfx90a.o"])?,
-        "pass a host part with its device parts, or several builds",
+        "pass a host half with its parts, or several builds",
     )?;
     work.file("text", "some text");
     expect_in(
@@ -688,7 +688,7 @@ fn no_builds() -> Outcome {
     )?;
     expect_in(
         &stderr,
-        "is a device part of `offld split`: pass its host part (NAME.host) as well",
+        "is a part of `offld split`: pass its host half (NAME.host) as well",
     )?;
     ensure(!work.path().join("none").exists(), || "a file was written")?;
     passed()

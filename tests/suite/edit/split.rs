@@ -62,7 +62,7 @@ fn merge(work: &Work, folder: &str, name: &str, out: &str) -> Result<String, Fai
     )
 }
 
-/// The host part of `name` and all other parts.
+/// The host half of `name` and all parts.
 fn parts(work: &Work, folder: &str, name: &str) -> Result<Vec<String>, Failed> {
     let mut parts = Vec::new();
     for entry in std::fs::read_dir(work.path().join(folder))? {
@@ -324,7 +324,7 @@ fn another_build() -> Outcome {
         &work,
         ["merge", "first/one.host", "second/one.host", "-o", "out"],
     )?;
-    expect_in(&stderr, "a host part, like")?;
+    expect_in(&stderr, "a host half, like")?;
     passed()
 }
 
