@@ -74,7 +74,11 @@ pub fn write(
     in_all: u64,
 ) -> Result<()> {
     let layout = Layout::new(images, section, in_all)?;
-    out.set_len(0)?;
+    // After a truncation to zero, ext4 writes the file to the disk when it is closed, which takes
+    // longer than the whole link. So a new file is not truncated.
+    if out.metadata()?.len() > 0 {
+        out.set_len(0)?;
+    }
     out.rewind()?;
     let mut holes = Holes {
         out: BufWriter::new(&mut *out),
