@@ -11,7 +11,8 @@ use libtest_mimic::{Failed, Trial};
 use crate::kit::{HOLES, Image};
 use crate::support::{
     OFFLOAD, Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in,
-    host_linker, llvm, made, missing, offld, output, passed, run, run_failing, text, with_llvm,
+    host_linker, llvm, made, missing, offld, output, passed, run, run_failing, spawned, text,
+    with_llvm,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -365,7 +366,7 @@ fn tools() -> Outcome {
                     fs::set_permissions(old, fs::Permissions::from_mode(0o700))?;
                 }
                 let process = if running {
-                    Some(Command::new(&out).arg("60").spawn()?)
+                    Some(spawned(Command::new(&out).arg("60"))?)
                 } else {
                     None
                 };
@@ -493,7 +494,7 @@ fn edited_while_running() -> Outcome {
     .arg(&made().links);
     run(link.env("OFFLD_CLANG", work.path().join("tools/clang")))?;
     std::os::unix::fs::symlink("program", work.path().join("link"))?;
-    let mut process = Command::new(work.path().join("program")).spawn()?;
+    let mut process = spawned(&mut Command::new(work.path().join("program")))?;
     let pruned =
         run(work
             .command(offld())

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use libtest_mimic::{Completion, Failed, Trial};
@@ -491,16 +491,28 @@ pub(crate) fn stderr_of(command: &mut Command) -> Result<String, Failed> {
 
 /// Runs `command`, which may succeed or fail.
 pub(crate) fn output(command: &mut Command) -> Result<Output, Failed> {
-    /// ETXTBSY: the program has just been written, and a child process of another test still has it
-    /// open.
-    const BUSY: i32 = 26;
-    let mut result = command.output();
+    once_written(command, Command::output)
+}
+
+/// Starts `command`.
+pub(crate) fn spawned(command: &mut Command) -> Result<Child, Failed> {
+    once_written(command, Command::spawn)
+}
+
+/// Starts `command` by `start`. If its program has just been written, a child process of another test
+/// may still have it open (ETXTBSY), so this waits for that process.
+fn once_written<T>(
+    command: &mut Command,
+    start: impl Fn(&mut Command) -> std::io::Result<T>,
+) -> Result<T, Failed> {
+    let mut result = start(command);
     for _ in 0..100 {
-        if result.as_ref().err().and_then(std::io::Error::raw_os_error) != Some(BUSY) {
-            break;
+        match &result {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+            _ => break,
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
-        result = command.output();
+        result = start(command);
     }
     result.map_err(|error| format!("cannot run {command:?}: {error}").into())
 }

@@ -14,7 +14,7 @@ use super::LINKERS;
 use crate::kit::Image;
 use crate::support::{
     Outcome, Work, ensure, expect_equal, expect_in, host_linker, missing, output, passed, run,
-    with_llvm,
+    spawned, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -197,10 +197,11 @@ fn running(linker: &'static str) -> Outcome {
     for name in ["program", "symlink"] {
         fs::copy("/bin/sleep", work.path().join("program"))?;
         let _ = symlink("program", work.path().join("symlink"));
-        let mut process = Command::new(work.path().join("program"))
-            .arg("60")
-            .stdout(Stdio::null())
-            .spawn()?;
+        let mut process = spawned(
+            Command::new(work.path().join("program"))
+                .arg("60")
+                .stdout(Stdio::null()),
+        )?;
         let ended = run(&mut link(&work, &linker, work.path(), "on", name));
         process.kill()?;
         process.wait()?;
