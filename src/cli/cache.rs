@@ -165,7 +165,7 @@ fn why(store: Store, output: &Path, json: bool, shell: &Shell) -> Result<String>
                 .for_each(|reason| text.push_str(&format!("    {}\n", printable(reason))));
             if let Some(hit) = link.hit_us {
                 text.push_str(&format!(
-                    "    found in the cache at {}\n",
+                    "    found in the cache since {}\n",
                     shown_moment(hit)
                 ));
             }

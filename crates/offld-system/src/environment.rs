@@ -25,8 +25,8 @@ pub const OFFLD_LTO_PARTITIONS: &str = "OFFLD_LTO_PARTITIONS";
 pub const OFFLD_DISTRIBUTE: &str = "OFFLD_DISTRIBUTE";
 /// Whether images are written into a program after its host link: `auto`, `on` or `off`.
 pub const OFFLD_LATE_IMAGES: &str = "OFFLD_LATE_IMAGES";
-/// Whether OpenMP kernels get names that do not depend on the location of the source file: `on` or
-/// `off`.
+/// Whether OpenMP kernels get names that do not depend on the location of the source file: `on`,
+/// `objects` or `off`.
 pub const OFFLD_STABLE_NAMES: &str = "OFFLD_STABLE_NAMES";
 /// Memory limit of all device links together: a size, `auto` or `off`.
 pub const OFFLD_MEMORY: &str = "OFFLD_MEMORY";

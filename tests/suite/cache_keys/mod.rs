@@ -287,7 +287,7 @@ fn explained() -> Outcome {
     let last = last_link(&case)?;
     expect_equal("last", r#""miss""#, &last["outcome"].to_string())?;
     ensure(last["hit_us"].is_u64(), || last.to_string())?;
-    expect_in(&report(&case)?, "\n    found in the cache at 2")?;
+    expect_in(&report(&case)?, "\n    found in the cache since 2")?;
     // A link that cannot be cached is remembered.
     let mut map = case.link();
     run(map.args(["-Xoffload-linker", "-Map=map"]))?;

@@ -40,7 +40,8 @@ pub(crate) struct PastLink {
     pub(crate) why: String,
     /// The changes since the most similar earlier link.
     pub(crate) changes: Vec<Change>,
-    /// The time of the last hit after a miss, in microseconds since 1970.
+    /// The time since which the link hits after its miss, in microseconds since 1970. Repeated hits do
+    /// not change it, because they are not recorded.
     pub(crate) hit_us: Option<u64>,
     /// None for a link that cannot be cached.
     parts: Option<KeyParts>,
