@@ -85,6 +85,21 @@ group_amdgcn() {
     new_cache amdgcn
     gpu_row amdgcn-warm '6 GPUs with LTO, warm' "$line"
     gpu_row amdgcn-one "6 GPUs with LTO, warm, one GPU's code changed" "$line" tuned
+    amdgcn_names_rows
+}
+
+# Many small translation units for one GPU.
+amdgcn_names_rows() {
+    local count=${UNITS:-300} objects offload=(-fopenmp --offload-arch=gfx90a -nogpulib)
+    generate_units gpu/many 0 "$count"
+    # shellcheck disable=SC2046 # numbers
+    generate_main gpu/many $(seq 0 $((count - 1)))
+    offload+=(-Xoffload-linker --unresolved-symbols=ignore-all)
+    mapfile -t objects < <(seq -f 'gpu/many/%g.o' 0 $((count - 1)))
+    other_program "${offload[@]}"
+    # Without a floor, because a cold link takes seconds.
+    names_rows amdgcn-names "$count objects for a GPU with LTO" \
+        "$(argv -fuse-ld=lld "${offload[@]}" gpu/many/{main,mix}.o "${objects[@]}" -o OUT)" floor_is='' floor='' runs="$LARGE_RUNS"
 }
 
 gpu_row() { # KEY TITLE LINE [BEFORE]

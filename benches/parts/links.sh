@@ -170,7 +170,8 @@ group_many() {
     # shellcheck disable=SC2046 # numbers
     generate_main many $(seq 0 $((count - 1)))
     on_disk_and_in_memory many_rows many "$count objects" many/mix.o "${objects[@]}"
-    names_rows "$count objects" many/mix.o "${objects[@]}"
+    other_program "${offload[@]}"
+    names_rows many-names "$count objects" "$(argv -fuse-ld=lld "${offload[@]}" many/main.o many/mix.o "${objects[@]}" -o OUT)" after=agree
     units_archive=many/libunits.a
     "$llvm/bin/llvm-ar" rcs many/libunits.a many/mix.o "${objects[@]}"
     many_rows '' '' many-archive "an archive of $count" many/libunits.a
@@ -189,18 +190,17 @@ many_rows() { # SUFFIX MORE-TITLE KEY TITLE INPUTS...
     program_row "$key-device" "$title, warm, one changed on the device" "$line" device_change
 }
 
-# The cost of stable names: both sides are offld, and the other one keeps the names of clang.
-names_rows() { # TITLE INPUTS...
-    local line
-    line="$(argv -fuse-ld=lld "${offload[@]}" many/main.o "${@:2}" -o OUT)"
-    names_row() { # KEY TITLE [NAME=VALUE...]
-        row "$1" "$2, compared with the names of clang" theirs="$ours $(line_for theirs "$line") --wrapper-stable-names=off" \
-            ours="$ours $(line_for ours "$line")" after=agree paired=1 runs="$PAIRED_RUNS" "${@:3}"
+# The cost of stable names: both sides are offld, and the other one keeps the names of clang, which is the floor as well.
+names_rows() { # KEY TITLE LINE [NAME=VALUE...]
+    local theirs_off floor_off
+    theirs_off="$ours $(line_for theirs "$3") --wrapper-stable-names=off" floor_off="$ours $(line_for floor "$3") --wrapper-stable-names=off"
+    names_row() { # KEY TITLE LINE [NAME=VALUE...]
+        row "$1" "$2, compared with the names of clang" floor_is='offld with the names of clang' floor="$floor_off" theirs="$theirs_off" \
+            ours="$ours $(line_for ours "$3")" paired=1 "${@:4}"
     }
-    other_program "${offload[@]}"
-    names_row many-names-cold "$1, cold" before=cold_for_both
-    new_cache many-names
-    names_row many-names-warm "$1, warm"
+    names_row "$1-cold" "$2, cold" "$3" before=cold_for_both "${@:4}"
+    new_cache "$1"
+    names_row "$1-warm" "$2, warm" "$3" "${@:4}" runs="$PAIRED_RUNS"
 }
 
 # Links that need only some members of an archive: the wrappers read the others, but do not link them.
