@@ -11,6 +11,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::files::build_id_place;
 use offld_system::io::file_slice::FileSlice;
 use offload_formats::elf::rename::in_place;
+use offload_formats::elf::resize::Patch;
 use offload_formats::stable_names::StableNames;
 
 /// Puts the stable `names` into the ELF file at `path`, in place. With `new_build_id`, a build id
@@ -20,38 +21,42 @@ use offload_formats::stable_names::StableNames;
 /// The file is damaged, or cannot be written.
 pub fn rename(path: &Path, names: &StableNames, new_build_id: bool) -> Result<()> {
     let file = FileSlice::try_open(path)?;
-    let patches = in_place(file.bytes(), names)?;
-    drop(file);
-    if patches.is_empty() {
-        return Ok(());
+    let mut patches = in_place(file.bytes(), names)?;
+    if new_build_id {
+        patches.extend(build_id(file.bytes(), &patches)?);
     }
+    drop(file);
     let out = OpenOptions::new().write(true).open(path)?;
     for patch in &patches {
         out.write_all_at(&patch.bytes, patch.offset)?;
     }
-    if new_build_id && let Some((offset, id)) = build_id_of(path)? {
-        out.write_all_at(&id, offset)?;
-    }
     Ok(())
 }
 
-/// The offset of the build id of the file at `path`, and its new contents.
-fn build_id_of(path: &Path) -> Result<Option<(u64, Vec<u8>)>> {
-    const CUT: &str = "a build id past the end";
-    let file = FileSlice::try_open(path)?;
-    let bytes = file.bytes();
+/// The new build id of the file `bytes` with `patches`, if it has one.
+fn build_id(bytes: &[u8], patches: &[Patch]) -> Result<Option<Patch>> {
     let Some((offset, len)) = build_id_place(bytes) else {
         return Ok(None);
     };
-    let (before, rest) = bytes
-        .split_at_checked(usize::try_from(offset)?)
-        .context(CUT)?;
-    let mut hash = Xxh3::new();
-    hash.update(before);
-    hash.update(rest.get(len..).context(CUT)?);
+    // The digest is of the file without its build id.
+    let mut changes: Vec<(u64, usize, &[u8])> = vec![(offset, len, &[])];
+    changes.extend(
+        patches
+            .iter()
+            .map(|patch| (patch.offset, patch.bytes.len(), &patch.bytes[..])),
+    );
+    changes.sort_by_key(|(offset, ..)| *offset);
+    let (mut hash, mut done) = (Xxh3::new(), 0);
+    for (offset, len, new) in changes {
+        let start = usize::try_from(offset)?;
+        hash.update(bytes.get(done..start).context("overlapping changes")?);
+        hash.update(new);
+        done = start + len;
+    }
+    hash.update(bytes.get(done..).context("a build id past the end")?);
     let digest = Sha256::digest(hash.digest128().to_le_bytes());
-    Ok(Some((
+    Ok(Some(Patch {
         offset,
-        digest.iter().cycle().take(len).copied().collect(),
-    )))
+        bytes: digest.iter().cycle().take(len).copied().collect(),
+    }))
 }

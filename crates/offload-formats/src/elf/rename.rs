@@ -5,6 +5,7 @@
 //! bytes. Symbols and relocations that refer to a string are updated.
 
 use std::borrow::Cow;
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -107,7 +108,7 @@ pub fn rename(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malfo
     let extended = object
         .symbols
         .and_then(|symbols| extended_indices(object.headers(), symbols));
-    let renaming = Renaming {
+    let mut renaming = Renaming {
         object: &object,
         names,
         tables: &tables,
@@ -115,15 +116,22 @@ pub fn rename(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malfo
             let section = object.sections.get(*index);
             section.is_some_and(|section| section.header.kind == elf::SHT_PROGBITS)
         }),
+        targets: Vec::new(),
         extended: extended.and_then(|index| Some(object.sections.get(index)?.body)),
         is_nvidia,
     };
-    let sections = (0..object.sections.len()).map(|index| renaming.section(index));
+    if renaming.has_strings {
+        renaming.targets = renaming.targets();
+    }
+    let mut sections = Vec::with_capacity(object.sections.len());
+    for index in 0..object.sections.len() {
+        sections.push(renaming.section(index)?);
+    }
     let file = OutputFile {
         bytes: PatchedBytes::new(data),
         class: object.class,
         head: object.head,
-        sections: sections.collect::<Result<_, Malformed>>()?,
+        sections,
         names: object.names as u32,
         start: FileHeader::size(object.class) as u64,
     };
@@ -180,24 +188,27 @@ pub fn in_place(data: &[u8], names: &StableNames) -> Result<Vec<Patch>, Malforme
     });
     if let Some(table) = table
         && let Some(strings) = object.sections.get(table.header.link as usize)
-        && names.is_in(strings.body)
     {
-        let size = Symbol::size(object.class);
-        let records = table.body.chunks_exact(size);
-        let mut starts: Vec<u64> = records
-            .filter_map(|record| Some(Symbol::of(object.class, record)?.name.into()))
-            .collect();
-        starts.sort_unstable();
+        // Not needed for most programs without symbols of kernels.
+        let starts = LazyCell::new(|| starts_of_names(&object, table));
         // Linkers may store a name as the end of a longer name.
         let is_alone = |string: Range<usize>| {
-            let next = starts.partition_point(|other| *other <= string.start as u64);
-            starts
-                .get(next)
-                .is_none_or(|other| *other > string.end as u64)
+            let next = starts.partition_point(|other| *other <= string.start);
+            starts.get(next).is_none_or(|other| *other > string.end)
         };
         rename_strings(strings, names, &is_alone, &mut patches);
     }
     Ok(patches)
+}
+
+/// The positions of the names of the symbols in `table`, in order.
+fn starts_of_names(object: &Object<'_>, table: &Section<'_>) -> Vec<usize> {
+    let records = table.body.chunks_exact(Symbol::size(object.class));
+    let mut starts: Vec<usize> = records
+        .filter_map(|record| Some(Symbol::of(object.class, record)?.name as usize))
+        .collect();
+    starts.sort_unstable();
+    starts
 }
 
 /// Adds a patch for the strings of `section` with IDs to replace, if there are any. `may_change` is
@@ -257,12 +268,21 @@ struct Renaming<'a> {
     tables: &'a BTreeMap<usize, Replaced>,
     /// Whether one of these sections is of strings that relocations refer to.
     has_strings: bool,
+    /// The symbols as targets of relocations; empty without such strings.
+    targets: Vec<Target<'a>>,
     /// The section indices that do not fit into symbols.
     extended: Option<&'a [u8]>,
     is_nvidia: bool,
 }
 
-impl Renaming<'_> {
+/// A symbol that relocations refer to.
+struct Target<'a> {
+    value: u64,
+    /// The new strings of the section that defines the symbol.
+    strings: Option<&'a Replaced>,
+}
+
+impl<'a> Renaming<'a> {
     /// The new section with the number `index`.
     fn section(&self, index: usize) -> Result<OutputSection, Malformed> {
         let section = self.object.sections.get(index);
@@ -369,17 +389,29 @@ impl Renaming<'_> {
     }
 
     /// The new strings of the section that defines the symbol with this number.
-    fn strings_of(&self, number: usize, short: elf::SymbolSection) -> Option<&Replaced> {
+    fn strings_of(&self, number: usize, short: elf::SymbolSection) -> Option<&'a Replaced> {
         let home = section_of_symbol(self.object.class, number, short, self.extended)?;
         self.tables.get(&(home as usize))
     }
 
-    /// The symbol with the number `number`.
-    fn symbol(&self, number: u32) -> Option<Symbol> {
-        let table = self.object.sections.get(self.object.symbols?)?;
-        let size = Symbol::size(self.object.class);
-        let start = usize::try_from(number).ok()?.checked_mul(size)?;
-        Symbol::of(self.object.class, table.body.get(start..)?)
+    /// The symbols of the object as targets of relocations.
+    fn targets(&self) -> Vec<Target<'a>> {
+        let class = self.object.class;
+        let table = self
+            .object
+            .symbols
+            .and_then(|index| self.object.sections.get(index));
+        let body = table.map_or(&[][..], |table| table.body);
+        let records = body.chunks_exact(Symbol::size(class)).enumerate();
+        records
+            .filter_map(|(number, record)| {
+                let symbol = Symbol::of(class, record)?;
+                Some(Target {
+                    value: symbol.value,
+                    strings: self.strings_of(number, symbol.shndx),
+                })
+            })
+            .collect()
     }
 
     /// The relocations `section`. Those relative to a section of strings get new addends.
@@ -397,16 +429,16 @@ impl Renaming<'_> {
             .map_err(|()| Malformed::new("relocations of an unknown size", at))?;
         for relocation in all {
             let number = relocation.r_sym(endian, self.object.split_info);
-            let Some(symbol) = self.symbol(number) else {
+            let Some(target) = self.targets.get(number as usize) else {
                 return Err(Malformed::new("a relocation without its symbol", at));
             };
-            let Some(strings) = self.strings_of(number as usize, symbol.shndx) else {
+            let Some(strings) = target.strings else {
                 continue;
             };
             let addend = relocation.r_addend.get(endian);
-            let old = symbol.value.checked_add_signed(addend);
+            let old = target.value.checked_add_signed(addend);
             let old = old.ok_or(Malformed::new("a relocation outside of its strings", at))?;
-            let new = moved(strings, old, at)?.wrapping_sub(moved(strings, symbol.value, at)?);
+            let new = moved(strings, old, at)?.wrapping_sub(moved(strings, target.value, at)?);
             relocation.r_addend = I64::new(endian, new as i64);
         }
         Ok(Cow::Owned(body))
