@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{self, Seek, SeekFrom, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -171,6 +172,24 @@ pub struct Reached {
     at: Arc<Mutex<String>>,
 }
 
+/// The progress of one edit within its file, for the bar. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Share {
+    reached: Reached,
+    /// The bytes that the whole edit advances the bar.
+    bytes: u64,
+    /// The amount of work of the whole edit, an estimate.
+    work: u64,
+    done: Arc<AtomicU64>,
+}
+
+/// A file whose written bytes count as work.
+#[derive(Debug)]
+pub struct Counted<'a, W> {
+    out: W,
+    share: &'a Share,
+}
+
 impl fmt::Debug for Meter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Meter")
@@ -228,6 +247,17 @@ impl Reached {
         self.done.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// The progress of an edit that advances the bar by `bytes` in total. `work` is the amount of
+    /// work, in any unit.
+    pub fn share(&self, bytes: u64, work: u64) -> Share {
+        Share {
+            reached: self.clone(),
+            bytes,
+            work,
+            done: Arc::default(),
+        }
+    }
+
     /// Sets the name in the bar: a file, or a member of one. A path is cut to its last component,
     /// because a line is short.
     pub fn now_at(&self, name: &str) {
@@ -236,6 +266,52 @@ impl Reached {
             .find(|part| !part.is_empty())
             .unwrap_or(name);
         *lock(&self.at) = printable(name).into_owned();
+    }
+}
+
+impl Share {
+    /// Marks `work` more of the work as done. Work beyond the estimate does not count.
+    pub fn more(&self, work: u64) {
+        let before = self.done.fetch_add(work, Ordering::Relaxed);
+        let after = self.bytes_at(before.saturating_add(work));
+        self.reached.more(after - self.bytes_at(before));
+    }
+
+    /// Marks all of the edit as done.
+    pub fn finish(&self) {
+        let before = self.done.fetch_max(self.work, Ordering::Relaxed);
+        self.reached.more(self.bytes - self.bytes_at(before));
+    }
+
+    fn bytes_at(&self, done: u64) -> u64 {
+        if done >= self.work {
+            return self.bytes;
+        }
+        let bytes = u128::from(self.bytes) * u128::from(done) / u128::from(self.work);
+        u64::try_from(bytes).unwrap_or(self.bytes)
+    }
+
+    /// Writes to `out`. Each byte counts as one unit of work.
+    pub fn counted<W: Write>(&self, out: W) -> Counted<'_, W> {
+        Counted { out, share: self }
+    }
+}
+
+impl<W: Write> Write for Counted<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.out.write(bytes)?;
+        self.share.more(count as u64);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl<W: Seek> Seek for Counted<'_, W> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.out.seek(to)
     }
 }
 
@@ -340,6 +416,28 @@ mod tests {
         assert_eq!(meter.done.load(Ordering::Relaxed), 100);
         file.now_at("a/lib\u{1b}.so");
         assert_eq!(*meter.at.lock().unwrap(), "lib\\u{1b}.so");
+    }
+
+    #[test]
+    fn an_edit_advances_the_bar_by_its_share() {
+        let meter = Meter::new(false, 100);
+        let file = meter.file();
+        let done = || meter.done.load(Ordering::Relaxed);
+        let share = file.share(40, 1000);
+        let mut out = share.counted(Vec::new());
+        out.write_all(&[7; 250]).unwrap();
+        assert_eq!(done(), 10);
+        out.write_all(&[7; 250]).unwrap();
+        assert_eq!((done(), out.out.len()), (20, 500));
+        share.more(250);
+        assert_eq!(done(), 30);
+        share.more(900);
+        share.more(900);
+        share.finish();
+        assert_eq!(done(), 40);
+        file.share(60, 1000).finish();
+        file.share(0, 0).finish();
+        assert_eq!(done(), 100);
     }
 
     #[test]

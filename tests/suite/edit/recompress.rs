@@ -1,16 +1,20 @@
 //! `offld recompress`: other compressed streams around the same images.
 
+use std::collections::BTreeSet;
+
 use libtest_mimic::{Failed, Trial};
 
 use super::{HIP, hip_object, images, stdout_of, targets};
 use crate::support::{
     Outcome, Work, ensure, expect_equal, expect_in, llvm, passed, run, with_llvm,
 };
+use crate::terminal::on_terminal_in;
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("edit::recompress::the_images_stay", recompress),
         with_llvm("edit::recompress::what_is_alike_stands_together", together),
+        with_llvm("edit::recompress::the_bar_moves_within_a_wheel", bar),
     ]
 }
 
@@ -124,4 +128,60 @@ fn together() -> Outcome {
         &targets(&work, "back.hipfb")?,
     )?;
     passed()
+}
+
+/// A wheel with two large bundles. The bar advances while a bundle is compressed, and names it.
+fn bar() -> Outcome {
+    let work = Work::new();
+    let line = "recompress --level 19 --dry-run all.whl";
+    let (mut shown, mut counts) = (String::new(), BTreeSet::new());
+    // The bar appears after a second. Fast machines need more data.
+    for mebibytes in [12, 24, 96] {
+        large_wheel(&work, mebibytes)?;
+        shown = on_terminal_in("C.UTF-8", &work, 100, line)?;
+        // The byte counts of the bars. Without progress within members there would be two.
+        counts = shown
+            .split("iB of ")
+            .filter_map(|before| Some(before.rsplit(' ').nth(1)?.to_owned()))
+            .collect();
+        if counts.len() > 4 {
+            break;
+        }
+    }
+    ensure(counts.len() > 4, || format!("{counts:?} in {shown}"))?;
+    ensure(shown.contains('█') && !shown.contains('#'), || {
+        shown.clone()
+    })?;
+    let ascii = on_terminal_in("C", &work, 100, line)?;
+    ensure(ascii.contains('#') && !ascii.contains('█'), || {
+        ascii.clone()
+    })?;
+    for shown in [shown, ascii] {
+        let is_named = |name: &&str| shown.contains(&format!("s) {name}"));
+        ensure(["one.hipfb", "two.hipfb"].iter().any(is_named), || {
+            format!("no bar names a member: {shown}")
+        })?;
+    }
+    passed()
+}
+
+/// Writes `all.whl` with two bundles of noise, of `mebibytes` each.
+fn large_wheel(work: &Work, mebibytes: usize) -> Result<(), Failed> {
+    for (name, seed) in [("one", "1"), ("two", "2")] {
+        let noise = format!(
+            "import random\nopen('noise', 'wb').write(random.Random({seed}).randbytes({mebibytes} << 20))\n"
+        );
+        run(work.command("python3").args(["-c", &noise]))?;
+        run(work.command(llvm("clang-offload-bundler")).args([
+            "-type=o",
+            "-compress",
+            "-compression-level=1",
+            "-targets=host-x86_64-unknown-linux-gnu-,hipv4-amdgcn-amd-amdhsa--gfx90a",
+            "-input=/dev/null",
+            "-input=noise",
+            &format!("-output={name}.hipfb"),
+        ]))?;
+    }
+    let zip = ["-m", "zipfile", "-c", "all.whl", "one.hipfb", "two.hipfb"];
+    run(work.command("python3").args(zip)).map(|_| ())
 }

@@ -107,12 +107,22 @@ fn run_offld(work: &Work, args: &[&str], env: &[(&str, &str)]) -> Result<(String
 
 /// Runs it on a pseudoterminal, which `script` creates.
 fn on_terminal(work: &Work, columns: usize, line: &str) -> Result<String, Failed> {
+    on_terminal_in("C.UTF-8", work, columns, line)
+}
+
+/// Runs it on a pseudoterminal in this locale.
+pub(crate) fn on_terminal_in(
+    locale: &str,
+    work: &Work,
+    columns: usize,
+    line: &str,
+) -> Result<String, Failed> {
     let mut command = work.command("script");
     let line = format!("stty cols {columns} rows 50; {} {line}", offld().display());
     command
         .args(["-qec", &line, "/dev/null"])
         .env("TERM", "xterm")
-        .env("LC_ALL", "C.UTF-8")
+        .env("LC_ALL", locale)
         .env_remove("NO_COLOR");
     let ended = output(&mut command)?;
     Ok(text(&ended.stdout).replace('\r', ""))

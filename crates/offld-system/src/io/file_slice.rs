@@ -26,6 +26,7 @@ use rustix::io::Errno;
 use crate::io::bytes::Bytes;
 use crate::io::copy;
 use crate::io::outputs::{Output, io_error};
+use crate::progress::Share;
 use crate::scratch;
 use crate::session::Session;
 use crate::signals::Signals;
@@ -412,6 +413,7 @@ pub struct Spool {
     signals: Arc<Signals>,
     file: Option<(File, Arc<Source>)>,
     end: u64,
+    progress: Share,
 }
 
 impl Spool {
@@ -421,7 +423,18 @@ impl Spool {
             signals: Arc::clone(&session.signals),
             file: None,
             end: 0,
+            progress: Share::default(),
         }
+    }
+
+    /// The same spool for an edit with this progress.
+    pub fn with_progress(self, progress: Share) -> Self {
+        Spool { progress, ..self }
+    }
+
+    /// The progress of the edit that writes the pieces.
+    pub fn progress(&self) -> Share {
+        self.progress.clone()
     }
 
     /// Appends the bytes that `write` writes, and returns them as a piece. If `write` fails,

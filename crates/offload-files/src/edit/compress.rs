@@ -41,7 +41,9 @@ pub(super) fn bundle(
         level: levels.level.unwrap_or(usual),
         ..Options::default()
     };
+    let progress = spool.progress();
     let packed = spool.add(|file| {
+        let file = progress.counted(file);
         let mut compressor = Compressor::new(file, plain.size(), options)?;
         plain.write_to(&mut compressor)?;
         compressor.finish()?;
@@ -66,11 +68,13 @@ pub(super) fn offload_binary(
         .get(..usize::try_from(entries_at)?)
         .context("entries past the end")?
         .to_vec();
+    let progress = spool.progress();
     let packed = spool.add(|file| {
+        let mut file = progress.counted(file);
         match method {
             Method::Zstd => {
                 let mut encoder =
-                    zstd::stream::write::Encoder::new(&mut *file, levels.level.unwrap_or(LEVEL))?;
+                    zstd::stream::write::Encoder::new(&mut file, levels.level.unwrap_or(LEVEL))?;
                 encoder.set_pledged_src_size(Some(whole.size() - entries_at))?;
                 encoder.include_contentsize(true)?;
                 Rope::from(whole.from(entries_at)).write_to(&mut encoder)?;
@@ -82,7 +86,7 @@ pub(super) fn offload_binary(
                     .and_then(|level| u32::try_from(level.clamp(1, 9)).ok())
                     .unwrap_or(ZLIB_LEVEL);
                 let mut encoder =
-                    flate2::write::ZlibEncoder::new(&mut *file, flate2::Compression::new(level));
+                    flate2::write::ZlibEncoder::new(&mut file, flate2::Compression::new(level));
                 Rope::from(whole.from(entries_at)).write_to(&mut encoder)?;
                 encoder.finish()?;
             }

@@ -503,6 +503,7 @@ fn packed(
         rope.push_zeros(1);
     }
     let plain_size = rope.size();
+    let progress = spool.progress();
     let Some(method) = entry.method else {
         return Ok((Code::plain(plain_size), rope));
     };
@@ -510,7 +511,8 @@ fn packed(
         fatbin::Method::Lz4 => Rope::from(fatbin::lz4(&rope.read()?)),
         fatbin::Method::Zstd => spool
             .add(|file| {
-                let mut encoder = zstd::stream::write::Encoder::new(&mut *file, level)?;
+                let file = progress.counted(file);
+                let mut encoder = zstd::stream::write::Encoder::new(file, level)?;
                 encoder.set_pledged_src_size(Some(plain_size))?;
                 encoder.include_contentsize(true)?;
                 rope.write_to(&mut encoder)?;

@@ -247,7 +247,8 @@ fn edit_file(
 ) -> Result<Option<Change>> {
     let path = subject.path.as_path();
     let piece = FileSlice::try_open(path).with_context(|| path.display().to_string())?;
-    let mut spool = Spool::new(session);
+    let progress = reached.share(piece.size(), piece.size());
+    let mut spool = Spool::new(session).with_progress(progress);
     let mut change = Change::of(path.display().to_string(), piece.size());
     let bytes = match wheel::is_wheel(&piece) {
         true => wheel::edit(

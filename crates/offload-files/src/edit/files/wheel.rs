@@ -95,14 +95,19 @@ pub(super) fn edit(
                 return Ok(Done::default());
             };
             reached.now_at(&member.shown_name());
+            let half = member.size - member.size / 2;
+            let size = inspected.piece.as_ref().map_or(0, FileSlice::size);
+            let progress = reached.share(half, size);
+            let mut spool = Spool::new(session).with_progress(progress.clone());
             let done = edit_member(
                 (member, &within(member)),
                 &inspected,
                 &verdicts,
                 options,
                 session,
+                &mut spool,
             );
-            reached.more(member.size - member.size / 2);
+            progress.finish();
             done.map_err(|error| {
                 if error.is::<Fixed>() {
                     error
@@ -311,6 +316,7 @@ fn edit_member(
     verdicts: &[Verdict],
     options: &Options,
     session: &Session,
+    spool: &mut Spool,
 ) -> Result<Done> {
     session.signals.check()?;
     let piece = match &inspected.piece {
@@ -323,7 +329,6 @@ fn edit_member(
                 .map_or(Ok(Done::default()), |error| bail!("{error}"));
         }
     };
-    let mut spool = Spool::new(session);
     let mut change = Change::of(String::new(), piece.size());
     let bytes = apply_verdicts(
         (Path::new(place), &piece),
@@ -331,7 +336,7 @@ fn edit_member(
         verdicts,
         options,
         &mut change,
-        &mut spool,
+        spool,
     )?;
     let (images, emptied, recompressed) = (
         change.images,
@@ -354,7 +359,7 @@ fn edit_member(
         && member.method != ZipMethod::Stored
         && !done.images.is_empty();
     if let Some(bytes) = bytes.or_else(|| recompress.then(|| piece.clone().into())) {
-        let packed = pack(member, bytes, &mut spool)?;
+        let packed = pack(member, bytes, spool)?;
         if options.levels.only_smaller && packed.contents.packed >= member.size {
             done.recompressed.smaller = 0;
         } else {
@@ -373,6 +378,7 @@ fn pack(member: &ZipMember<'_>, bytes: Rope, spool: &mut Spool) -> Result<Packed
         Ok(())
     };
     let plain = bytes.size();
+    let progress = spool.progress();
     let (method, bytes) = match member.method {
         ZipMethod::Stored => {
             bytes.for_each_chunk(digest)?;
@@ -385,6 +391,7 @@ fn pack(member: &ZipMember<'_>, bytes: Rope, spool: &mut Spool) -> Result<Packed
                     flate2::write::DeflateEncoder::new(&mut *file, flate2::Compression::new(LEVEL));
                 bytes.for_each_chunk(|chunk| {
                     encoder.write_all(chunk)?;
+                    progress.more(chunk.len() as u64);
                     digest(chunk)
                 })?;
                 encoder.finish()?;
