@@ -1,5 +1,5 @@
-//! Build script: computes a digest of the sources, checks for LLVM, and packs the relocations of
-//! the programs.
+//! Build script: computes a digest of the sources, reads the release date, checks for LLVM, and
+//! packs the relocations of the programs.
 //!
 //! `offld` and `offld-llvm` compare the digest to detect whether they are from the same build. It
 //! covers only the sources and the locked versions of the crates, no path, date or revision, so
@@ -52,9 +52,25 @@ fn main() -> std::io::Result<()> {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
     println!("cargo::rustc-env=OFFLD_SOURCES={:032x}", hash.digest128());
+    println!(
+        "cargo::rustc-env=OFFLD_RELEASE_DATE={}",
+        release_date(&root.join("CHANGELOG.md"))
+    );
     println!("cargo::rerun-if-changed=src");
     println!("cargo::rerun-if-changed=Cargo.lock");
     Ok(())
+}
+
+/// Returns the date in the heading of this version, `## [0.12.0] - 2026-11-27`, for manual pages.
+/// The date is empty if there is no such heading.
+fn release_date(changes: &Path) -> String {
+    let Ok(text) = std::fs::read_to_string(changes) else {
+        return String::new();
+    };
+    println!("cargo::rerun-if-changed=CHANGELOG.md");
+    let heading = concat!("## [", env!("CARGO_PKG_VERSION"), "] - ");
+    let date = text.lines().find_map(|line| line.strip_prefix(heading));
+    date.unwrap_or_default().trim().to_owned()
 }
 
 /// Returns whether the programs run on the build machine with the loader of glibc 2.36 or later.

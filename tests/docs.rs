@@ -366,6 +366,55 @@ fn the_environment_page_has_every_variable() {
 }
 
 #[test]
+fn examples_of_json_have_the_current_version() {
+    let page = read(&root().join("docs/reference/json.md"));
+    let versions = [r#""generator": "offld "#, r#""offld": ""#].map(|start| {
+        let found = page
+            .split(start)
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next());
+        found.collect::<Vec<_>>()
+    });
+    for found in versions {
+        assert!(!found.is_empty(), "the page has no examples");
+        for version in found {
+            assert_eq!(version, env!("CARGO_PKG_VERSION"));
+        }
+    }
+}
+
+/// A relative path would have a different meaning in every directory of a build.
+#[test]
+fn build_logs_have_absolute_paths() {
+    const VARIABLE: &str = "OFFLD_CACHE_LOG=";
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for path in pages() {
+        let text = read(&path);
+        let commands = blocks(&text)
+            .into_iter()
+            .filter(|block| block.info.as_deref().is_some_and(is_commands));
+        for block in commands {
+            for value in block.text.split(VARIABLE).skip(1) {
+                seen += 1;
+                if !["$PWD/", "/", "\"$PWD/"]
+                    .iter()
+                    .any(|start| value.starts_with(start))
+                {
+                    let value = value.split_whitespace().next().unwrap_or_default();
+                    wrong.push(format!(
+                        "{}:{}: {VARIABLE}{value}",
+                        path.display(),
+                        block.line
+                    ));
+                }
+            }
+        }
+    }
+    fail_on("logs with relative paths", &wrong);
+    assert!(seen > 0, "no log was found");
+}
+
+#[test]
 fn documents_are_parsed() {
     let text = "# A b\n\n[x](y.md#z) `[n](o)`\n\n<!-- run -->\n```sh\n# not a heading\n[n](o)\n```\n\n    indented\n    more\n\n## `c`: D-e, f\n\n* list\n\n    of it\n";
     assert_eq!(links(text), ["y.md#z"]);

@@ -94,7 +94,8 @@ fn resolve_native(selectors: Vec<Selector>) -> Result<Vec<Selector>> {
 #[derive(Debug, Args)]
 #[command(
     after_help = "N is the number of the image in `offld inspect`; for a wheel, in the report of the whole wheel. For a directory, --image\n\
-    FILE:N=IMAGE names the file, by its path or its path in the directory. The metadata of the image in its container stays unchanged.\n\n\
+    FILE:N=IMAGE names the file, by its path, or by its path relative to the directory. The metadata of the image in its container\n\
+    stays unchanged.\n\n\
     Exit status: 0, or 2 if a file could not be read or changed; such a file is unchanged.\n\n\
     Examples:\n  offld replace program --image 1=tuned.hsaco -o tuned\n  offld replace libk.so --image 0=a.cubin --image 3=b.cubin --in-place\n  \
     offld replace some.whl --image 7=tuned.hsaco -d new\n  \
@@ -162,8 +163,8 @@ fn new_image(text: &OsString) -> Result<NewImage> {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Compressed HIP bundles, OffloadBinaries of version 3 and zstd entries of fatbinaries are recompressed by the method they have:\n\
-    zstd or zlib. The zstd window of a bundle covers all of its images, so data that several images share is stored once; HIP of\n\
-    ROCm 6.2 and LLVM 19, and later ones, read such bundles. LZ4 entries of fatbinaries do not change.\n\n\
+    zstd or zlib. The zstd window of a bundle covers all of its images, so data that several images share is stored once; HIP\n\
+    runtimes of ROCm 6.2 and later, and of LLVM 19 and later, read such bundles. LZ4 entries of fatbinaries do not change.\n\n\
     Exit status: 0, or 2 if a file could not be read or changed; such a file is unchanged.\n\n\
     Examples:\n  offld recompress --level 19 libhip.so -o small/libhip.so\n  offld recompress --level 22 -d small build/lib"
 )]

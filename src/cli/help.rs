@@ -61,10 +61,8 @@ pub(super) fn page(command: &clap::Command) -> String {
             text.push_str(&format!("{title:<8}{name:<20} {what}\n"));
         }
     }
-    text.push_str(
-        "Tools   ld.offld, clang-linker-wrapper and others, by the first argument or the\n",
-    );
-    text.push_str("        name of the executable: `offld help names`\n\n");
+    text.push_str("Tools   ld.offld, clang-linker-wrapper and others, selected by the first\n");
+    text.push_str("        argument or the name of the executable: `offld help names`\n\n");
     text.push_str(
         "More: offld help COMMAND, offld help TOPIC (offld help topics), offld --version\n",
     );
@@ -96,8 +94,30 @@ pub(super) fn completions(options: Completions, _shell: &Arc<Shell>) -> Result<(
         help.mut_arg("words", |arg| arg.value_parser(words))
     });
     clap_complete::generate(options.shell, &mut completed, "offld", &mut text);
+    if options.shell == clap_complete::Shell::Bash {
+        text = commands_first(&String::from_utf8_lossy(&text)).into_bytes();
+    }
     let _ = std::io::stdout().write_all(&text);
     Ok(())
+}
+
+/// Moves the options in each list of a bash completion script to the end. bash shows the lists
+/// unsorted, and clap_complete puts options before commands.
+fn commands_first(script: &str) -> String {
+    let line = |line: &str| {
+        let list = line
+            .split_once("opts=\"")
+            .and_then(|(start, rest)| Some((start, rest.strip_suffix("\"\n")?)));
+        let Some((start, list)) = list else {
+            return line.to_owned();
+        };
+        let (options, mut words): (Vec<&str>, Vec<&str>) = list
+            .split_whitespace()
+            .partition(|word| word.starts_with('-'));
+        words.extend(options);
+        format!("{start}opts=\"{}\"\n", words.join(" "))
+    };
+    script.split_inclusive('\n').map(line).collect()
 }
 
 /// Returns the help of a command and the topic with that name; at least one of them must exist.
@@ -182,6 +202,35 @@ mod tests {
         assert_eq!(nearest("late_images"), Some("late-images"));
         assert_eq!(nearest("inspct"), Some("inspect"));
         assert_eq!(nearest("xyzzy-plugh"), None);
+    }
+
+    #[test]
+    fn bash_completes_commands_before_options() {
+        let mut script = Vec::new();
+        let mut command = own::command();
+        clap_complete::generate(
+            clap_complete::Shell::Bash,
+            &mut command,
+            "offld",
+            &mut script,
+        );
+        let script = commands_first(&String::from_utf8_lossy(&script));
+        let lists: Vec<&str> = script
+            .lines()
+            .filter_map(|line| line.trim_start().strip_prefix("opts=\"")?.strip_suffix('"'))
+            .filter(|list| !list.is_empty())
+            .collect();
+        assert!(
+            lists
+                .iter()
+                .any(|list| list.starts_with("links inspect ") && list.ends_with(" --version")),
+            "{lists:?}"
+        );
+        for list in &lists {
+            let words = list.split(' ').map(|word| word.starts_with('-'));
+            assert!(words.is_sorted_by(|one, other| one <= other), "{list}");
+        }
+        assert!(lists.len() > COMMANDS.len(), "{lists:?}");
     }
 
     #[test]

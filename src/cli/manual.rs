@@ -92,7 +92,28 @@ fn page(
     let path = folder.join(format!("{name}.1"));
     let mut text = Vec::new();
     render(&mut text)?;
+    let text = without_backticks(&String::from_utf8_lossy(&text));
     fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+/// Formats the parts of each line of `page` between backticks in bold.
+fn without_backticks(page: &str) -> String {
+    let line = |line: &str| {
+        let parts: Vec<&str> = line.split('`').collect();
+        // A single backtick marks nothing.
+        if parts.len().is_multiple_of(2) {
+            return line.to_owned();
+        }
+        let formatted = parts.iter().enumerate().map(|(index, part)| {
+            if index % 2 == 1 {
+                format!("\\fB{part}\\fR")
+            } else {
+                (*part).to_owned()
+            }
+        });
+        formatted.collect()
+    };
+    page.split_inclusive('\n').map(line).collect()
 }
 
 /// Whether `offld COMMAND` reads this environment variable.
@@ -257,6 +278,9 @@ fn command_page(
     tail.to_writer(out)
 }
 
+/// The release date of this version.
+const DATE: &str = env!("OFFLD_RELEASE_DATE");
+
 /// A page's title line and its section NAME.
 fn title(name: &str, about: &str) -> Roff {
     let mut page = Roff::new();
@@ -265,7 +289,8 @@ fn title(name: &str, about: &str) -> Roff {
         [
             name,
             "1",
-            "",
+            // An empty argument needs quotes, which roff only adds to arguments with spaces.
+            if DATE.is_empty() { "\"\"" } else { DATE },
             concat!("offld ", env!("CARGO_PKG_VERSION")),
             "offld manual",
         ],
@@ -391,20 +416,6 @@ fn add_see_also(page: &mut Roff, names: impl Iterator<Item = String>) {
     page.control("SH", ["SEE ALSO"]).text(line);
 }
 
-/// Formats the parts of `line` between backticks in bold.
-fn without_backticks(line: &str) -> Vec<Inline> {
-    let parts = line.split('`').enumerate();
-    parts
-        .map(|(index, part)| {
-            if index % 2 == 1 {
-                bold(part)
-            } else {
-                roman(part)
-            }
-        })
-        .collect()
-}
-
 /// The page with the topics of `offld help`, in the layout for terminals.
 fn topics(command: &Command) -> Roff {
     let mut page = title(
@@ -416,7 +427,7 @@ fn topics(command: &Command) -> Roff {
             .text([roman(topic.about)]);
         page.control("nf", []);
         for line in topic.render(command).lines() {
-            page.text(without_backticks(line));
+            page.text([roman(line)]);
         }
         page.control("fi", []);
     }

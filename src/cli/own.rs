@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::Result;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use super::{by_word, cache, edits, help, link, manual, merge, reports, size, split};
@@ -214,7 +214,7 @@ fn own(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
             );
         }
         Err(error) if error.use_stderr() => {
-            let text = error.render().to_string();
+            let text = with_best_suggestion(error).render().to_string();
             anyhow::bail!("{}", text.trim_start_matches("error: ").trim_end());
         }
         Err(help) => {
@@ -235,6 +235,17 @@ fn own(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
         Color::Never => ColourChoice::Never,
     });
     own.command.run(shell)
+}
+
+/// Reduces the suggestions for a misspelled command to the most similar one. clap sorts them by
+/// similarity and puts the best one last.
+fn with_best_suggestion(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::Strings(names)) = error.remove(ContextKind::SuggestedSubcommand)
+        && let Some(best) = names.into_iter().next_back()
+    {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::String(best));
+    }
+    error
 }
 
 /// The command line of `offld` itself. The help is as wide as the terminal, else 100 characters.

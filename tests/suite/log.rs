@@ -129,7 +129,13 @@ fn since() -> Outcome {
         command
     };
     let json: Value = serde_json::from_str(&run(&mut stats(&["--since=1h", "--json"]))?)?;
-    for (key, value) in [("version", 1), ("links", 2), ("uncached", 2), ("hits", 0)] {
+    for (key, value) in [
+        ("schema", 1),
+        ("version", 1),
+        ("links", 2),
+        ("uncached", 2),
+        ("hits", 0),
+    ] {
         expect_equal(key, &value.to_string(), &json[key].to_string())?;
     }
     expect_equal(

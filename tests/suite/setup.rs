@@ -528,13 +528,19 @@ fn uninstall() -> Outcome {
             .env_remove("MAKEFLAGS");
         make
     };
-    run(&mut make("install"))?;
+    // `make install` prints a summary, but neither its commands nor the links.
+    let shown = run(&mut make("install"))?;
+    expect_in(&shown, "is installed in")?;
+    expect_not_in(&shown, "install -")?;
+    expect_not_in(&shown, "clang-offload-bundler")?;
     let installed = files(&work.path().join("to here"))?;
     for file in [
         "./usr/bin/offld\n",
         "./usr/share/man/man1/ld.offld.1\n",
         "./usr/libexec/offld/clang-linker-wrapper\n",
         "./usr/share/cmake/offld/offldConfig.cmake\n",
+        "./usr/share/doc/offld/LICENSE\n",
+        "./usr/share/doc/offld/NOTICE\n",
     ] {
         expect_in(&installed, file)?;
     }

@@ -120,6 +120,10 @@ pub(crate) fn trials() -> Vec<Trial> {
             cmake_toolchain_of_a_clone,
         ),
         with_llvm(
+            "build_systems::cmake_toolchain_sets_the_flags_of_each_language",
+            cmake_flags,
+        ),
+        with_llvm(
             "build_systems::cmake_says_what_is_wrong",
             cmake_says_what_is_wrong,
         ),
@@ -436,6 +440,36 @@ fn cmake_toolchain_of_a_clone() -> Outcome {
     passed()
 }
 
+/// The compile flags that the toolchain file sets. As a linker, offld needs none.
+fn cmake_flags() -> Outcome {
+    let Some(_) = find_tool("cmake") else {
+        return missing("cmake");
+    };
+    let work = Work::new();
+    work.file(
+        "check.cmake",
+        format!(
+            "include({}/share/cmake/offld/offldToolchain.cmake)\n\
+             foreach(language IN ITEMS C CXX HIP Fortran)\n\
+             \x20 message(STATUS \"${{language}}:${{CMAKE_${{language}}_FLAGS_INIT}}\")\n\
+             endforeach()\n",
+            prefix()?.display()
+        ),
+    );
+    let expected = |flag: &str| {
+        ["C", "CXX", "HIP", "Fortran"]
+            .map(|language| format!("-- {language}:{flag}\n"))
+            .concat()
+    };
+    let flag = format!(" -B{}/libexec/offld", prefix()?.display());
+    for (options, flag) in [("", &*flag), ("-DOFFLD_AS_LINKER=ON", "")] {
+        let script = format!("cmake {options} -P check.cmake");
+        let shown = run(&mut shell(&work, &script, &[])?)?;
+        expect_equal(options, &expected(flag), &shown)?;
+    }
+    passed()
+}
+
 fn cmake_says_what_is_wrong() -> Outcome {
     let Some(_) = find_tool("cmake") else {
         return missing("cmake");
@@ -508,6 +542,8 @@ fn pkg_config() -> Outcome {
             format!("{option}: {} is not there", path.display())
         })?;
     }
+    let flags = format!("-B{}/libexec/offld", prefix()?.display());
+    expect_equal("--cflags", &flags, pkg_config("--cflags")?.trim())?;
     expect_in(&pkg_config("--variable=libtool")?, "-XCClinker -B/")?;
     passed()
 }

@@ -213,6 +213,7 @@ fn last_link(case: &Case) -> Result<serde_json::Value, Failed> {
     command.args(["cache", "why", "--json", "program"]);
     let report = run(command.env("OFFLD_CACHE", case.work.path().join("cache")))?;
     let report: serde_json::Value = serde_json::from_str(&report)?;
+    expect_equal("schema", "1", &report["schema"].to_string())?;
     Ok(report["targets"][0]["links"][0].clone())
 }
 

@@ -14,6 +14,10 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("size::members::each_has_a_row", rows),
         with_llvm("size::members::some_are_counted", selected),
         with_llvm("size::members::savings_are_of_bytes_in_the_file", savings),
+        with_llvm(
+            "size::members::copies_in_compressed_members_waste_compressed_bytes",
+            copies,
+        ),
     ]
 }
 
@@ -222,5 +226,37 @@ fn savings() -> Outcome {
             )?;
         }
     }
+    passed()
+}
+
+/// A deflated member with two copies of an image.
+fn copies() -> Outcome {
+    let work = Work::new();
+    let numbers: String = (0..60_000)
+        .map(|number| format!("{} ", number * 7919 % 10_007))
+        .collect();
+    work.pack("plain", &[Image::hip("gfx90a", numbers.as_bytes())])?;
+    let plain = std::fs::read(work.path().join("plain"))?;
+    work.file("twice", plain.repeat(2));
+    work.file(
+        "make.py",
+        "import zipfile\n\
+         with zipfile.ZipFile('twice.whl', 'w', zipfile.ZIP_DEFLATED) as wheel:\n\
+         \x20   wheel.write('twice')\n",
+    );
+    run(work.command("python3").arg("make.py"))?;
+    let json = size(&work, ["twice.whl"])?;
+    let copies = &json["duplicates"]["images"][0];
+    let total = std::fs::metadata(work.path().join("twice.whl"))?.len();
+    let wasted = |key: &str| copies[key].as_u64().unwrap_or_default();
+    let (in_file, inflated) = (wasted("wasted_file"), wasted("wasted_inflated"));
+    ensure(0 < in_file && in_file < total && inflated > in_file, || {
+        format!("{total} bytes: {copies}")
+    })?;
+    expect_equal(
+        "uncompressed",
+        &numbers.len().to_string(),
+        &inflated.to_string(),
+    )?;
     passed()
 }

@@ -149,8 +149,14 @@ fn units(units: &[UnitCheck], style: Style) -> Vec<String> {
     let line = |unit: &UnitCheck| {
         let kernels = match unit.kernels {
             None => String::new(),
-            Some(1) => "1 kernel in ".to_owned(),
-            Some(count) => format!("{count} kernels in "),
+            Some(1) => "1 kernel".to_owned(),
+            Some(count) => format!("{count} kernels"),
+        };
+        // With devices, the kernels are in the images: `1 kernel in 1 image: gfx90a`.
+        let join = match (unit.kernels, unit.devices.len()) {
+            (None, _) => "",
+            (Some(_), 0) => ", ",
+            (Some(_), _) => " in ",
         };
         let images = match unit.devices.len() {
             0 => "no image".to_owned(),
@@ -158,7 +164,7 @@ fn units(units: &[UnitCheck], style: Style) -> Vec<String> {
             count => format!("{count} images: {}", unit.devices.join(", ")),
         };
         format!(
-            "{}: {} ({kernels}{images}",
+            "{}: {} ({kernels}{join}{images}",
             OffloadKind::title_of(unit.runtime),
             answer(unit.answer, style)
         )
