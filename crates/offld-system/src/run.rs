@@ -94,10 +94,10 @@ pub trait Run: Send + Sync {
             .map(|usage| (usage, CapturedOutput::default()))
     }
 
-    /// Starts the ld.lld at `program` early. Loading takes most of the time of a small link, and so
-    /// overlaps with other work. The linker then waits for its remaining arguments. `args` must
-    /// contain `-m`. With `capture`, [`Run::run_preloaded`] returns the output. Returns `None` if
-    /// preloading is impossible here; the linker is then started when it is needed.
+    /// Starts the ld.lld at `program` early, so that its loading overlaps with other work. Loading
+    /// takes most of the time of a small link. The linker then waits for its remaining arguments.
+    /// `args` must contain `-m`. With `capture`, [`Run::run_preloaded`] returns the output. Returns
+    /// `None` if preloading is impossible here; the linker is then started when it is needed.
     fn preload(
         &self,
         _program: &Path,

@@ -498,6 +498,15 @@ mod tests {
     }
 
     #[test]
+    fn messages_of_the_system_lose_their_numbers() {
+        assert_eq!(
+            without_numbers("a: No such file (os error 2): b"),
+            "a: No such file: b"
+        );
+        assert_eq!(without_numbers("a (os error x) b"), "a (os error x) b");
+    }
+
+    #[test]
     fn an_error_can_be_sent_to_another_thread() {
         fn sent<T: Send + Sync + std::error::Error + 'static>() {}
         sent::<Error>();

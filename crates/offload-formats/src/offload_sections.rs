@@ -42,8 +42,9 @@ pub const RELOCATABLE: &str = ".llvm.offloading.relocatable";
 pub(crate) const HIP_BUNDLES: &str = ".hip_fatbin";
 /// Fatbinaries of CUDA.
 pub(crate) const CUDA_FATBINARIES: &str = ".nv_fatbin";
-/// Fatbinaries with the relocatable code that nvcc linked a program from. The driver links it again
-/// for a device that no linked image fits: CUDA's `fatbinary_section.h` calls it prelinked.
+/// Fatbinaries with the relocatable code that nvcc linked a program from. The CUDA driver links
+/// that code again for a device that no linked image fits. CUDA's `fatbinary_section.h` calls it
+/// prelinked.
 pub const CUDA_PRELINKED: &str = "__nv_relfatbin";
 /// Images for LLVM 22's SYCL runtime, in no container.
 pub(crate) const SYCL_IMAGES: &str = ".sycl_offloading";
@@ -121,15 +122,15 @@ const SECTIONS: [KnownSection; 14] = {
     ]
 };
 
-/// Returns the row for a section with this name, or with a longer one. `cut`: names may be cut off,
-/// as in programs for Windows.
+/// Returns the row whose name is `name` or the start of it. `cut`: `name` may be cut off, as in
+/// programs for Windows.
 pub fn known(name: &[u8], cut: bool) -> Option<&'static KnownSection> {
     SECTIONS
         .iter()
         .find(|row| name.starts_with(row.name.as_bytes()) || cut && is_cut(name, row.name))
 }
 
-/// Whether a name is the part of `whole` that a program for Windows has.
+/// Whether `name` is `whole` cut off to the length of section names in programs for Windows.
 pub(crate) fn is_cut(name: &[u8], whole: &str) -> bool {
     name.len() == PE_NAME && whole.as_bytes().starts_with(name)
 }
@@ -156,7 +157,7 @@ pub fn is_start_of_entries(symbol: &[u8]) -> bool {
 
 /// Returns the section of the entries of `kind`: one for all kinds since LLVM 21, one for each kind
 /// before. SYCL has only the former, because LLVM's support for it came later. The linker's
-/// `__start_` and `__stop_` symbols are named after it.
+/// `__start_` and `__stop_` symbols are named after the section.
 pub fn entry_section(generation: Generation, kind: OffloadKind) -> &'static str {
     entry_tables()
         .find(|row| row.kind == Some(kind) && generation < Generation::Llvm21)

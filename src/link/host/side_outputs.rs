@@ -1,6 +1,7 @@
 //! Files that the host linker writes next to its output and that name the objects of the link, such
-//! as dependency files and maps. The objects that offld adds are temporary. A build system would
-//! miss them after the link and relink each time, and the files would differ after each link.
+//! as dependency files and maps. The objects that offld adds are temporary. If a dependency file
+//! named them, a build system would find them missing and relink each time. Dependency files and
+//! maps would also differ after each link.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -38,8 +39,8 @@ const RULES: &str = "dependency-file";
 /// reports of ld.lld.
 const TEXTS: [&str; 3] = ["Map", "print-archive-stats", "why-extract"];
 
-/// Removes offld's temporary files from the dependency files and maps of `done`. Adds the files
-/// that only device links read to the dependency files.
+/// Removes offld's temporary files from the dependency files and maps of `done`. Adds to the
+/// dependency files all files that only device links read.
 ///
 /// # Errors
 /// A file cannot be read or written.
@@ -77,8 +78,8 @@ pub(crate) fn clean(done: &Done<'_>, session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// Returns the option of [`RULES`] or [`TEXTS`] that an argument is. GNU ld accepts abbreviations
-/// of its long options.
+/// If an argument is an option in [`RULES`] or [`TEXTS`], returns the name of that option. GNU ld
+/// accepts abbreviations of its long options.
 fn option_name(arg: &Arg, arguments: &ArgumentList, family: LinkerFamily) -> Option<&'static str> {
     /// The shortest unambiguous abbreviations.
     const SHORTEST: [(&str, usize); 2] = [(RULES, "depe".len()), ("Map", "Ma".len())];
@@ -107,8 +108,8 @@ fn option_name(arg: &Arg, arguments: &ArgumentList, family: LinkerFamily) -> Opt
         .or_else(abbreviated)
 }
 
-/// Returns the operand of an option, which may be in no option table: the text after `=`, or the
-/// next token.
+/// Returns the operand of an option: the text after `=`, or the next token. The option may be
+/// missing from the option tables.
 fn operand(arg: &Arg, arguments: &ArgumentList) -> Option<OsString> {
     if let Some(value) = &arg.value {
         return Some(value.clone());

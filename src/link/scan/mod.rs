@@ -54,8 +54,8 @@ pub(crate) struct DeviceImage<'a> {
     pub kinds: OffloadKinds,
     /// Whether this is an image of LLVM 14, which is a section without a header.
     pub raw_section: bool,
-    /// The modules of the host object that register its kernels and variables themselves; none if
-    /// it has an entry table for that.
+    /// The IDs of the modules in the host object that register their kernels and variables
+    /// themselves. `None` if the object registers them with an entry table.
     pub modules: Option<Arc<[String]>>,
     /// The form of the code, which is known without decompressing it.
     pub form: Form,
@@ -112,7 +112,7 @@ pub(crate) fn scan(inputs: &Inputs) -> Result<Vec<DeviceImage<'_>>> {
 /// Decompresses the code of objects. Code of archive members and PTX is left out, because most
 /// links do not need it.
 fn decompress(images: &[DeviceImage<'_>], inputs: &Inputs) -> Result<()> {
-    /// The decompressed bytes from which threads are faster.
+    /// The total decompressed size from which threads are faster.
     const MANY: u64 = 1 << 20;
     let is_needed = |image: &&DeviceImage<'_>| {
         image.form == Form::Code && !inputs.objects[image.input_object].lazy
@@ -158,9 +158,9 @@ pub(crate) fn has_hip_wrapper(inputs: &Inputs) -> bool {
     objects.any(|object| object::has_section(object.data(), HIP_WRAPPERS))
 }
 
-/// Returns the host code that device code for `host_arch`, the host's CPU, may call: the members of
-/// archives with such device code. Each member is returned as an image without a kind, with the
-/// triple of that device code.
+/// Returns the host code that device code for `host_arch`, the host's CPU, may call: all members of
+/// each archive that contains such device code. Each member is returned as an image without a kind,
+/// with the triple of that device code.
 pub(crate) fn host_code<'a>(
     inputs: &'a Inputs,
     found: &[DeviceImage<'_>],
@@ -243,8 +243,8 @@ fn in_bitcode_section<'a>(
     }
 }
 
-/// Returns the images in `data`, which is one or more concatenated OffloadBinaries, and in images
-/// that are OffloadBinaries themselves.
+/// Returns the images in `data`, which is one or more concatenated OffloadBinaries. An image that
+/// is itself an OffloadBinary is replaced by the images in it.
 pub(crate) fn packaged<'a>(
     input_object: usize,
     origin: &Origin,
@@ -313,12 +313,12 @@ pub(crate) struct HostFacts<'a> {
     pub undefined: Vec<Need<'a>>,
     /// The generation of the entry table, if there is one.
     pub generation: Option<Generation>,
-    /// The generation of the entry table under its name of LLVM 20 and before, if the object also
-    /// has one under the current name. A relocatable link creates such objects from the output of
-    /// several compilers.
+    /// The generation of the entry table with the section name of LLVM 20 and earlier. Set only if
+    /// the object also has a table with the current name. A relocatable link creates such objects
+    /// from the output of several compilers.
     pub older_generation: Option<Generation>,
-    /// Whether the object refers to the plain bounds of an entry table. Then it is another
-    /// wrapper's object, which has registered the images.
+    /// Whether a symbol of the object is the `__start_` symbol of an entry table. Then it is
+    /// another wrapper's object, which registers the images.
     pub refers_to_bounds: bool,
     /// Pairs of an undefined symbol and its replacement (COFF's `/alternatename:`).
     pub alternate_names: Vec<(Vec<u8>, Vec<u8>)>,

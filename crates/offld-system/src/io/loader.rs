@@ -91,8 +91,9 @@ impl RunPaths {
         RunPaths { rpaths, runpath }
     }
 
-    /// The directories in the file's own entries, or the inherited ones if it has none. These are
-    /// all that linkers search for its libraries.
+    /// The directories in `DT_RUNPATH`, or, without that entry, in `DT_RPATH` of the file and of
+    /// the files that loaded it. Of all run paths, linkers search only these for the file's
+    /// libraries.
     pub fn folders(&self) -> &[PathBuf] {
         self.runpath.as_ref().unwrap_or(&self.rpaths)
     }
@@ -165,9 +166,9 @@ impl Loader {
         paths.into_iter()
     }
 
-    /// Returns every file that a loader could choose for the library `name`, on any CPU, and every
-    /// path at which it could choose another. A directory is searched once for each name: this
-    /// [`Loader`] does not see later changes.
+    /// Returns every file that a loader could choose for the library `name`, on any CPU. Also
+    /// returns the paths at which it would choose a file if there were one. A directory is searched
+    /// once for each name: this [`Loader`] does not see later changes.
     pub fn every_candidate(&self, name: &OsStr, run_paths: &RunPaths) -> Candidates {
         let mut candidates = Candidates::default();
         if is_path(name) {
@@ -196,10 +197,10 @@ impl Loader {
             .collect()
     }
 
-    /// Returns the first name or directory with a placeholder of the loader in the search for the
-    /// library `name`, which a file with `run_paths` needs. Placeholders are `$LIB`, `$PLATFORM`,
-    /// and `$ORIGIN` outside run paths. Their values depend on the build of the loader, the CPU and
-    /// the requesting file, so the library cannot be determined here.
+    /// Returns `name` if it contains a placeholder of the loader, else the first searched directory
+    /// that contains one. A file with `run_paths` needs the library `name`. Placeholders are
+    /// `$LIB`, `$PLATFORM`, and `$ORIGIN` outside run paths. Their values depend on the build of
+    /// the loader, the CPU and the requesting file, so the library cannot be determined here.
     pub fn word(&self, name: &OsStr, run_paths: &RunPaths) -> Option<OsString> {
         let has_placeholder = |name: &OsStr| name.as_bytes().contains(&b'$');
         if has_placeholder(name) {

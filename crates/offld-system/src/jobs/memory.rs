@@ -313,13 +313,13 @@ mod tests {
         };
         let pid = child.id();
         assert!(here.of_children(pid).unwrap() > 0);
-        assert!(!here.is_at_rest(pid), "it is not stopped");
+        assert!(!here.is_at_rest(pid), "the process is not stopped");
         let stopped = |pid: u32| state(Path::new(&format!("/proc/{pid}"))) == Some('T');
         signal(pid.cast_signed(), rustix::process::Signal::STOP);
         while !stopped(pid) {
             std::thread::yield_now();
         }
-        assert!(!here.is_at_rest(pid), "what it has started goes on");
+        assert!(!here.is_at_rest(pid), "its child still runs");
         signal(below, rustix::process::Signal::STOP);
         while !stopped(below.cast_unsigned()) {
             std::thread::yield_now();

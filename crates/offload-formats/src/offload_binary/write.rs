@@ -219,8 +219,8 @@ fn put(bytes: &mut Vec<u8>, fields: &[u64]) {
 /// empty string.
 fn string_table<'a>(strings: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, BTreeMap<&'a [u8], u64>) {
     let mut sorted: Vec<&[u8]> = strings.filter(|text| !text.is_empty()).collect();
-    // Sorted by last bytes, larger and longer first, so that a string that is the suffix of another
-    // directly follows it.
+    // In descending order of the reversed strings, so that a suffix directly follows a string that
+    // ends with it.
     sorted.sort_by(|one, other| other.iter().rev().cmp(one.iter().rev()));
 
     let mut table = vec![0];

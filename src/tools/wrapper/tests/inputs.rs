@@ -196,7 +196,7 @@ fn invalid_inputs_are_errors() {
         offload_formats::error::chain(
             &bench
                 .wrap("module.bc", 0, &images, change)
-                .expect_err("it cannot"),
+                .expect_err("the input is invalid"),
         )
     };
     let error = fails(&[b"X"], &|request| request.host_triple = "bogus".to_owned());

@@ -2,21 +2,22 @@
 //! compressed if that makes it smaller.
 //!
 //! A record is the object `r/<key>`. A blob is the objects `b/<name>`, `b/<name>.1`, `b/<name>.2`…
-//! If there is a key, they are in `signed`: `signed/r/<key>`. So users with and without a key can
-//! share one remote cache without replacing each other's objects.
+//! If there is a secret key, all objects are in `signed`: `signed/r/<key>`. So users with and
+//! without a secret key can share one remote cache without replacing each other's objects.
 //!
 //! ```text
 //! 0 "offld-r2"
 //! 8 compression of the body: 0 none, 1 zstd
 //! 9 the size of the whole record or blob, 8 bytes, little endian
-//! 17 BLAKE3 of the name and of all other bytes of the object, keyed if there is a key
+//! 17 BLAKE3 of the name and of all other bytes of the object, keyed if there is a secret key
 //! 49 the body
 //! ```
 //!
-//! The objects of a blob all have as many bytes as the first, except the last, and at most
-//! [`PART`]. So memory does not grow with blobs, and no service's limit on the size of objects is
-//! exceeded. The name is that of the key or blob and contains the number of the part: no object can
-//! replace another. The digest is checked before the body is decompressed.
+//! Each object of a blob holds as many bytes of the blob as the first object, at most [`PART`].
+//! Only the last object can hold fewer. So memory use does not grow with the size of blobs, and no
+//! service's limit on the size of objects is exceeded. The digest covers the name of the object, so
+//! an object under another name fails verification. The digest is checked before the body is
+//! decompressed.
 
 use crate::store::{Digest, Key, KeyBuilder, SecretKey};
 
@@ -34,8 +35,8 @@ const ZSTD: u8 = 1;
 /// Compression level of zstd: at this one it is faster than networks.
 const LEVEL: i32 = 1;
 
-/// Maximum ratio of contents to received bytes, not counting one part. Bodies that would shrink
-/// further are sent uncompressed.
+/// Maximum ratio of contents to received bytes. The first [`PART`] bytes of the contents do not
+/// count. Bodies that would compress by a higher ratio are sent uncompressed.
 const MAX_EXPANSION: u64 = 64;
 
 /// Whether a blob may have `written` bytes so far if `arrived` bytes came over the network. This
