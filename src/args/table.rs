@@ -338,7 +338,7 @@ const OWN: &[OptionRow] = &[
     own("wrapper-lto-partitions", Two, Equals, Id::LtoPartitions, "Split full-LTO code generation for AMD GPUs into N parallel partitions: auto or a number (OFFLD_LTO_PARTITIONS) [default: as clang sets it]"),
     own("wrapper-memory", Two, Equals, Id::Memory, "Limit the memory of all device links: a size, auto for the free memory, or off (OFFLD_MEMORY) [default: auto]"),
     own("wrapper-remote-jobs", Two, Equals, Id::RemoteJobs, "Limit jobs that the launcher runs at the same time (OFFLD_REMOTE_JOBS) [default: 32]"),
-    own("wrapper-stable-names", Two, Equals, Id::StableNames, "Give OpenMP kernels names that do not depend on the place of the source file: on, objects (replace them before the host link, for reproducible programs) or off (OFFLD_STABLE_NAMES) [default: on]"),
+    own("wrapper-stable-names", Two, Equals, Id::StableNames, "Give OpenMP kernels names that do not depend on the location of the source file: on (rename in the linked program), objects (rename in copies of the inputs before the host link, for reproducible programs) or off (OFFLD_STABLE_NAMES) [default: on]"),
     own("wrapper-time-trace", Two, Equals, Id::TimeTrace, "Write a time trace in Chrome's format to this file"),
     own("wrapper-time-trace-granularity", Two, Equals, Id::TimeTraceGranularity, "Omit spans shorter than this from the trace, in microseconds [default: 500]"),
     own("wrapper-verbose", Two, Flag, Id::Verbose, "Print the commands before running them"),

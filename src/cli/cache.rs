@@ -35,7 +35,7 @@ const WAIT_LIMIT: Duration = Duration::from_secs(30);
 /// The options of `offld cache`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The commands use the cache of links in this environment: the directory OFFLD_CACHE, else XDG_CACHE_HOME/offld, \
+    after_help = "The commands use the same cache as a link with the same environment: the directory OFFLD_CACHE, else XDG_CACHE_HOME/offld, \
     else ~/.cache/offld.\nOFFLD_CACHE=off or --wrapper-cache=off turns the cache off; OFFLD_CACHE_SIZE sets the size limit.\n\
     OFFLD_CACHE_LOG=FILE: each device link appends a line of JSON to FILE, for `offld cache stats --since=TIME` and `offld explain`."
 )]

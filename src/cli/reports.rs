@@ -45,12 +45,12 @@ pub(super) struct Inspect {
     /// Write each image to a file in DIR; all or none, and never over existing files
     #[arg(long, value_name = "DIR")]
     extract: Option<PathBuf>,
-    /// Read only headers: no hashes, and no decompression except compressed files, members and the
+    /// Read only headers: compute no hashes, and decompress only compressed files, members and the
     /// start of compressed bundles
     #[arg(long, conflicts_with_all = ["kernels", "extract"])]
     headers_only: bool,
-    /// Limit decompressed data, to a size such as 500M or 2G [default: 64G, and 1000 times the file
-    /// size]
+    /// Limit decompressed data to a size such as 500M or 2G, and always to 1000 times the file size
+    /// [default: 64G]
     #[arg(long, value_name = "SIZE")]
     max_unpacked: Option<OsString>,
     /// Show sizes in bytes

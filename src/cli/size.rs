@@ -81,8 +81,8 @@ pub(super) struct Options {
     /// Also write a self-contained web page, with a zoomable treemap and a table to search and sort
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Limit decompressed data, to a size such as 500M or 2G [default: 64G, and 1000 times the file
-    /// size]
+    /// Limit decompressed data to a size such as 500M or 2G, and always to 1000 times the file size
+    /// [default: 64G]
     #[arg(long, value_name = "SIZE")]
     max_unpacked: Option<OsString>,
     /// Show sizes in bytes

@@ -110,7 +110,7 @@ impl Session {
         Session::new(Arc::clone(shell), SessionOptions::default())
     }
 
-    /// After commands were printed, notes that the temporary files that they name are gone.
+    /// Prints a note that the temporary files in the printed commands are gone.
     pub fn tell_of_removed_files(&self) {
         if let Some(folder) = self.scratch.folder() {
             let folder = folder.display();

@@ -137,7 +137,7 @@ impl Shell {
         self.line(&format!(" {}", command_line(program, args)));
     }
 
-    /// Prints a command of another tool that does the work that this process does itself. The
+    /// Prints the command with which another tool would do work that this process does itself. The
     /// format is that of [`Shell::command`], with a comment that marks it.
     pub fn command_in_process(&self, program: &Path, args: &[OsString]) {
         self.line(&format!(" {} # in process", command_line(program, args)));

@@ -43,7 +43,7 @@ pub(super) struct Job {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) node: String,
-    /// Why the command was not run, or not to its end.
+    /// Why the command was not run, or was ended early.
     pub(super) refused: Option<String>,
     /// The exit status, as in a shell: 128+n after signal n.
     pub(super) status: i32,

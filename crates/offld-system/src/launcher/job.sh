@@ -1,5 +1,5 @@
 # Runs the command of a job, renews its signs of life and writes its status. This part is the same for every job
-# (src/sys/launcher/job.sh). The part above sets `job`, `nonce`, `folder`, `program`, `listed`, `patience`, `run_it` and `look_at`.
+# (job.sh). The part above sets `job`, `nonce`, `folder`, `program`, `listed`, `patience`, `run_it` and `look_at`.
 node=${SLURMD_NODENAME:-$(uname -n)}
 if ! printf '%s %s\n' "$nonce" "$node" > "$job/began"; then
   echo "offld: cannot write to $job on $node: is the disk full?" >&2

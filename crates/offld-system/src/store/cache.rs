@@ -38,7 +38,8 @@ pub struct Cache {
 pub enum Scope {
     /// This machine's store: entries that are valid for this machine's files only.
     Local,
-    /// The remote cache, for entries that the store has in another version.
+    /// Only the remote cache. Reads its record of a key for which the store may have a different
+    /// record.
     Remote,
     /// The store, then the remote cache.
     Shared,
@@ -179,8 +180,8 @@ impl Cache {
 
     /// Begins the key of a record that may come from a remote cache or go there: `kind`, and the
     /// fingerprint of the signing key. Entries in this machine's store have no signature. Without
-    /// the fingerprint, an entry that was fetched with no or another signing key would later be
-    /// found under the same record key, and be signed.
+    /// the fingerprint, a lookup would also find entries that were fetched without a signing key, or
+    /// with another one. Writing their record to the remote cache again would then sign them.
     pub fn shared_key(&self, kind: &str) -> KeyBuilder {
         let mut key = KeyBuilder::default();
         key.add(kind).add(

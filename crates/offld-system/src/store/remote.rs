@@ -86,8 +86,8 @@ impl RemoteSettings {
         let mut settings = RemoteSettings::new(environment::get(OFFLD_CACHE_REMOTE)?);
         let mut doubts = Vec::new();
         if let Some(value) = environment::get(OFFLD_CACHE_REMOTE_READONLY) {
-            // Any other value also means that this machine's results should not be on the remote
-            // cache.
+            // A value other than 0 and 1 also makes the cache read-only: the user probably wants to keep
+            // this machine's results off the remote cache.
             settings.read_only = value != "0";
             if value != "0" && value != "1" {
                 doubts.push(format!(

@@ -261,7 +261,7 @@ pub(crate) fn duplicates(out: &mut String, sizes: &Sizes, look: Look) {
             out,
             "\n{}",
             heading(
-                "Architectures whose devices also run another one's images",
+                "Architectures whose devices also run images of another architecture",
                 look
             )
         );

@@ -193,7 +193,8 @@ impl UnitKeys {
         self.tool.files().map(PathBuf::from)
     }
 
-    /// Adds everything that the object of `job` depends on to `key`. Fails if the job does not have
+    /// Returns the key of the object of `job`: `key`, extended by everything that the object
+    /// depends on. Fails if the job does not have
     /// the form that ld.lld 22 writes, or if an input is unreadable.
     pub(super) fn of(
         &self,

@@ -36,7 +36,8 @@ pub(super) struct FinishedLink {
     pub(super) begun: Moment,
 }
 
-/// A finished link that needs only the image's hard link from the temporary directory.
+/// A finished link whose other temporary files have been read: only the hard link to its image is
+/// still needed there.
 pub(super) struct CacheEntry {
     link: FinishedLink,
     prerequisites: Vec<String>,

@@ -138,7 +138,7 @@ fn a_blob_and_its_hard_links_are_one_file() {
 #[test]
 fn no_temporary_file_remains() {
     let bench = Bench::new(MIB);
-    // The second round finds existing entries, by the digest or after reading.
+    // The second round finds existing entries: by the given name, or by the digest after reading.
     for _ in 0..2 {
         let name = bench.put(b"image");
         fs::write(bench.path("again"), b"image").unwrap();
@@ -317,7 +317,7 @@ fn a_put_makes_room() {
         assert!(bench.store.contents().size <= limit);
     }
     assert_eq!(bench.store.stats().size, bench.store.contents().size);
-    // More than the size after a collection: it replaces all other entries.
+    // Larger than the size that a collection leaves, so this blob replaces all other entries.
     let large = bench.put(&[0; 9 * BLOCK as usize + 1]);
     assert_eq!(
         bench.store.contents(),
@@ -438,7 +438,7 @@ fn a_damaged_statistics_file_counts_from_zero() {
         bench.store.count(Event::Hit);
         bench.store.count(Event::Hit);
         assert_eq!(bench.store.stats().get(Event::Hit), 2);
-        // The size is determined at the next put, which finds that no collection has run for long.
+        // The next put determines the size: after damage, the last collection counts as long ago.
         bench.put(b"other");
         assert_eq!(bench.store.stats().size, 2 * BLOCK);
     }

@@ -105,8 +105,8 @@ fn version_1_has_a_binary_for_each_image() -> Outcome {
 
 #[test]
 fn descriptions_and_flags_stay() -> Outcome {
-    // The second image is only described, and the order of strings differs from that of offld's
-    // writer.
+    // The second entry is metadata without an image, and the order of strings differs from that of
+    // offld's writer.
     let old = write_shared(2, &[(4, CPU, b"one"), (1, GPU, b""), (0, OTHER, b"three")]);
     let new = join(&old, &compose(&old, &[Item::Old(0), Item::Old(1)])?, &[])?;
     let (before, after) = (read_all(&old)?, read_all(&new)?);
