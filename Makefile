@@ -41,7 +41,7 @@ SETUP_CLUSTER := target/setup-cluster.stamp
 SETUP_CI := target/setup-ci.stamp
 SETUP_PACKAGES := target/setup-packages.stamp
 
-.PHONY: all rust build setup setup-releases setup-cuda setup-cluster demo check test test-cluster test-long test-files test-no-llvm test-releases test-llvm19 test-gpu gpu-bundle test-reproducible test-cinstall audit lint-package lint bench bench-large book test-book fuzz fuzz-links packages test-packages test-clone install uninstall clean
+.PHONY: all rust build setup setup-releases setup-cuda setup-cluster demo check test test-cluster test-long test-files test-no-llvm test-releases test-llvm19 test-gpu gpu-bundle test-reproducible test-cinstall audit lint-package lint lint-code lint-features bench bench-large book test-book fuzz fuzz-links packages test-packages test-clone install uninstall clean
 
 all: $(SETUP_DEMO)
 	@$(MAKE) --no-print-directory build
@@ -171,19 +171,25 @@ lint-package: $(SETUP) $(SETUP_CI)
 test-cluster: $(SETUP) $(SETUP_CLUSTER)
 	$(CARGO) test --test suite -- cluster:: --test-threads=1
 
-lint: $(SETUP)
+lint: lint-code lint-features
+
+# The lints of the default features, for `.ci/run`.
+lint-code: $(SETUP)
 	$(CARGO) fmt --check
 	$(CARGO) fmt --check --package offld-python
-	$(CARGO) clippy --package offld-python -- -D warnings
 	$(CARGO) clippy --all-targets -- -D warnings
-	$(CARGO) clippy $(WITHOUT_REMOTE) --all-targets -- -D warnings
-	$(CARGO) clippy --no-default-features --features capi --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --no-default-features
 	@scripts/msrv.sh
 	@scripts/notice.sh --check
 	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh benches/*.sh packaging/*.sh tests/packages/*.sh tests/cluster/*.sh tests/gpu/*.sh .ci/run; \
 	elif [ "$(REQUIRE_TOOLS)" = 1 ]; then echo 'lint: shellcheck not found' >&2; exit 1; \
 	else echo 'lint: shellcheck not found: scripts were not checked' >&2; fi
+
+# Each set of features compiles most crates again, so the workflow has a job for this.
+lint-features: $(SETUP)
+	$(CARGO) clippy --package offld-python -- -D warnings
+	$(CARGO) clippy $(WITHOUT_REMOTE) --all-targets -- -D warnings
+	$(CARGO) clippy --no-default-features --features capi --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --no-default-features
 
 # Compares offld with LLVM's tools (docs/dev/benchmarks.md). BENCH='zaxpy many': only these groups; BENCH=--write: updates benches/RESULTS.md
 # If NVIDIA's tools are missing, the table lists the omitted rows.
