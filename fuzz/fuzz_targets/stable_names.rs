@@ -1,4 +1,5 @@
-//! Stable names of bitcode, ELF objects and SPIR-V: renaming once is enough, and changes names alone.
+//! Stable names of bitcode, ELF objects and SPIR-V: renaming once is enough, and changes names alone. Code from
+//! another checkout gets the same bytes.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -9,7 +10,7 @@ use offload_formats::elf::rename as elf;
 use offload_formats::error::Malformed;
 use offload_formats::magic::{Magic, is_spirv, magic};
 use offload_formats::spirv;
-use offload_formats::stable_names::{StableNames, Uses};
+use offload_formats::stable_names::{FileId, StableNames, Uses};
 
 /// The names in `data`.
 fn names_of(data: &[u8]) -> Option<Vec<Vec<u8>>> {
@@ -32,6 +33,23 @@ fn rename(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>, Malformed
     }
 }
 
+/// The ID of the same source file in another checkout: each digit but 0 moves by `step`, so that IDs stay distinct
+/// and keep their lengths.
+fn moved(id: FileId, step: u32) -> String {
+    let digit = |digit: char| match digit.to_digit(16) {
+        None | Some(0) => digit,
+        Some(value) => char::from_digit((value - 1 + step) % 15 + 1, 16).unwrap_or(digit),
+    };
+    id.to_string().chars().map(digit).collect()
+}
+
+/// The stable names for `data`.
+fn stable(data: &[u8]) -> Option<StableNames> {
+    let mut uses = Uses::default();
+    names_of(data)?.iter().for_each(|name| uses.add(name));
+    Some(StableNames::choose(&uses, &BTreeSet::new()))
+}
+
 fuzz_target!(|data: &[u8]| {
     offld_fuzz::bounded(data.len(), || {
         let Some(old) = names_of(data) else { return };
@@ -46,6 +64,12 @@ fuzz_target!(|data: &[u8]| {
         // All IDs are replaced, so nothing is left to do.
         let again = rename(&new, &stable);
         assert!(matches!(again, Ok(None)), "{again:?}");
+        let step = data.iter().fold(1, |sum, byte| (sum * 31 + u32::from(*byte)) % 14);
+        let elsewhere: StableNames = uses.ids().map(|id| (id, moved(id, step + 1))).collect();
+        if let Ok(Some(copy)) = rename(data, &elsewhere) {
+            let stable = stable(&copy).expect("the same form");
+            assert!(matches!(rename(&copy, &stable), Ok(Some(copy)) if copy == new));
+        }
         if magic(&new) == Magic::Elf {
             let expected: BTreeSet<Vec<u8>> = old
                 .into_iter()

@@ -1,12 +1,17 @@
 //! Stable names of OpenMP kernels: checkouts at other places find their device links in the cache,
 //! and programs do the same as with the names of clang.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
+use offload_formats::bitcode;
+use offload_formats::elf::rename as elf;
+use offload_formats::magic::{Magic, magic};
+use offload_formats::stable_names::{FileId, StableNames, Uses};
 
+use crate::effort::rounds;
 use crate::support::{
     LLVM, OFFLOAD, Outcome, Release, Work, cuda_tools, ensure, expect_equal, expect_in,
     expect_not_in, host_linker, llvm, made, missing, nvcc, offld, passed, run, run_offloaded,
@@ -56,6 +61,7 @@ pub(crate) fn trials() -> Vec<Trial> {
                 numbers,
             ),
             with_llvm("stable_names::the_meaning_of_bitcode_stays", meaning),
+            with_llvm("stable_names::random_numbers_of_files", renames),
             with_llvm("stable_names::objects_that_are_registered", registered),
             with_llvm("stable_names::edits_of_host_code", edits),
             with_llvm("stable_names::a_variable_whose_name_ends_a_kernels", joined),
@@ -701,6 +707,72 @@ fn meaning() -> Outcome {
         expect_equal("lines", &old.len().to_string(), &new.len().to_string())?;
     }
     passed()
+}
+
+/// The bytes of device code with stable names do not depend on the numbers of its files.
+fn renames() -> Outcome {
+    let count = rounds("random renames", 10_000, 500);
+    let work = Work::new();
+    sources(&work, "tree");
+    let mut random = 1_u64;
+    for (name, flags) in CHECKOUTS {
+        let target: &[&str] = if flags.contains(&"-nogpulib") {
+            &[]
+        } else {
+            &OFFLOAD[1..]
+        };
+        let only = ["--offload-device-only", "-o", name];
+        let flags = [flags, target, &only].concat();
+        compile(&work, "tree", &["main"], &flags)?;
+        let code = std::fs::read(work.path().join("tree").join(name))?;
+        let (ids, expected) = with_stable_names(&code)?;
+        ensure(!ids.is_empty(), || name.to_owned())?;
+        for _ in 0..count / CHECKOUTS.len() {
+            let elsewhere: StableNames = ids
+                .iter()
+                .map(|id| (*id, other_id(*id, &mut random)))
+                .collect();
+            let copy = renamed_code(&code, &elsewhere)?;
+            let (_, found) = with_stable_names(&copy)?;
+            ensure(found == expected, || format!("{name}: {elsewhere:?}"))?;
+        }
+    }
+    passed()
+}
+
+/// The IDs in device code, and the code with stable names.
+fn with_stable_names(code: &[u8]) -> Result<(Vec<FileId>, Vec<u8>), Failed> {
+    let mut uses = Uses::default();
+    let mut add = |name: &[u8]| uses.add(name);
+    match magic(code) {
+        Magic::Elf => elf::names_of_symbols(code, &mut add)?,
+        _ => bitcode::names_with_ids(code, &mut add)?,
+    }
+    let stable = StableNames::choose(&uses, &BTreeSet::new());
+    Ok((uses.ids().collect(), renamed_code(code, &stable)?))
+}
+
+fn renamed_code(code: &[u8], names: &StableNames) -> Result<Vec<u8>, Failed> {
+    let new = match magic(code) {
+        Magic::Elf => elf::rename(code, names)?,
+        _ => bitcode::rename(code, names)?,
+    };
+    Ok(new.ok_or("no ID to replace")?)
+}
+
+/// A random ID of the same length.
+fn other_id(id: FileId, random: &mut u64) -> String {
+    let digit = |digit: char| {
+        if !digit.is_ascii_hexdigit() {
+            return digit;
+        }
+        // Constants of Knuth's MMIX generator.
+        *random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        char::from_digit((*random >> 33) as u32 % 15 + 1, 16).unwrap_or(digit)
+    };
+    id.to_string().chars().map(digit).collect()
 }
 
 /// A line of LLVM IR without the numbers of files, in names and in `omp_offload.info`, and without

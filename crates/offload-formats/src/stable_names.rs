@@ -386,6 +386,16 @@ impl StableNames {
     }
 }
 
+/// Names of the caller's choice: each ID with its replacement, which must be distinct and at most as
+/// long as the ID.
+impl FromIterator<(FileId, String)> for StableNames {
+    fn from_iter<I: IntoIterator<Item = (FileId, String)>>(ids: I) -> Self {
+        StableNames {
+            ids: ids.into_iter().collect(),
+        }
+    }
+}
+
 /// 64 bits of a digest of `name`.
 fn hash(name: &[u8]) -> u64 {
     let digest = Md5::digest(name);
