@@ -132,7 +132,7 @@ fn why(store: Store, output: &Path, json: bool, shell: &Shell) -> Result<String>
     let histories = history::of_output(&Cache::new(store), output);
     if histories.is_empty() {
         bail!(
-            "the cache `{root}` has no device link of `{}`: it was not linked by this user on this machine, or without the cache",
+            "the cache `{root}` has no device link of `{}`: to see the reason, link it again with OFFLD_VERBOSE=1",
             output.display()
         );
     }

@@ -93,9 +93,9 @@ fn resolve_native(selectors: Vec<Selector>) -> Result<Vec<Selector>> {
 /// The options of `offld replace`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "N is the number of the image in `offld inspect`; for a wheel, in the report of the whole wheel. For a directory, --image\n\
-    FILE:N=IMAGE names the file, by its path, or by its path relative to the directory. The metadata of the image in its container\n\
-    stays unchanged.\n\n\
+    after_help = "N is the number of the image in `offld inspect`; for a wheel, in the report of the whole wheel. For a directory, pass\n\
+    --image FILE:N=IMAGE. FILE is absolute, or relative to that directory or the current one. The metadata of the image in\n\
+    its container stays unchanged.\n\n\
     Exit status: 0, or 2 if a file could not be read or changed; such a file is unchanged.\n\n\
     Examples:\n  offld replace program --image 1=tuned.hsaco -o tuned\n  offld replace libk.so --image 0=a.cubin --image 3=b.cubin --in-place\n  \
     offld replace some.whl --image 7=tuned.hsaco -d new\n  \
@@ -327,16 +327,7 @@ impl EditOptions {
                 size(change.after)
             );
         }
-        let mut names: Vec<&str> = changed
-            .iter()
-            .map(|image| {
-                if image.target.is_empty() {
-                    image.triple.as_str()
-                } else {
-                    image.target.as_str()
-                }
-            })
-            .collect();
+        let mut names: Vec<&str> = changed.iter().map(|image| image.arch.as_str()).collect();
         names.sort_unstable();
         names.dedup();
         // Host entries are not device images.
@@ -349,6 +340,11 @@ impl EditOptions {
         if change.removed {
             return format!("{file}: {}, removed{what}\n", size(change.before));
         }
+        let no_ptx = if loses_all_ptx(&change.images) {
+            "; no PTX is left, so GPUs newer than the machine code cannot run it"
+        } else {
+            ""
+        };
         let members = match change.removed_members.as_slice() {
             [] => String::new(),
             [one] => format!("; member removed: {}", printable(one)),
@@ -363,9 +359,18 @@ impl EditOptions {
         let sign = if saved < 0.0 { "+" } else { "-" };
         let (before, after, saved) = (size(change.before), size(change.after), saved.abs());
         format!(
-            "{file}: {before} -> {after} ({sign}{saved:.1}%){what}{recompressed}{members}{in_data}\n"
+            "{file}: {before} -> {after} ({sign}{saved:.1}%){what}{no_ptx}{recompressed}{members}{in_data}\n"
         )
     }
+}
+
+/// Whether an edit removes all PTX of a file, and keeps machine code of NVIDIA GPUs.
+fn loses_all_ptx(images: &[ImageChange]) -> bool {
+    let is_ptx = |image: &&ImageChange| image.arch.starts_with("compute_");
+    let kept = || images.iter().filter(|image| image.fate != "drop");
+    images.iter().any(|image| is_ptx(&image))
+        && !kept().any(|image| is_ptx(&image))
+        && kept().any(|image| image.arch.starts_with("sm_"))
 }
 
 /// Formats the number of recompressed containers in a file:

@@ -156,7 +156,7 @@ commands! {
     /// Compile ThinLTO translation units for ld.lld
     "thinlto-distributor" ThinltoDistributor(link::ThinltoDistributor) link::thinlto_distributor;
     "Set up"
-    /// Report installed and missing parts for links
+    /// Report installed and missing parts for linking
     "doctor" Doctor(reports::Doctor) reports::doctor;
     ""
     /// Explain a command, an emulated tool or a topic

@@ -45,7 +45,7 @@ pub(super) struct Inspect {
     /// Write each image to a file in DIR; all or none, and never over existing files
     #[arg(long, value_name = "DIR")]
     extract: Option<PathBuf>,
-    /// Read only headers: compute no hashes, and decompress only compressed files, members and the
+    /// Read only headers, and compute no hashes; decompress compressed files and members, but only the
     /// start of compressed bundles
     #[arg(long, conflicts_with_all = ["kernels", "extract"])]
     headers_only: bool,

@@ -69,7 +69,8 @@ pub(super) struct Options {
     /// Write the sizes to a file, for --diff
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// List repeated images and kernels, up to --top of each, instead of the three largest
+    /// List up to --top repeated images, and as many repeated kernels [default: the three largest of
+    /// each]
     #[arg(long)]
     duplicates: bool,
     /// Write the report as JSON

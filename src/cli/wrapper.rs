@@ -22,8 +22,8 @@ const KINDS: &[(&str, &str)] = &[
     ("sycl", "Wrap SYCL binaries"),
 ];
 const FORMS: &[(&str, &str)] = &[
-    ("bc", "LLVM bitcode (default)"),
-    ("ll", "LLVM IR (default for .ll)"),
+    ("bc", "LLVM bitcode (other names)"),
+    ("ll", "LLVM IR (.ll)"),
     ("s", "Assembly (.s)"),
     ("o", "Object (.o, .obj)"),
 ];
@@ -31,7 +31,7 @@ const EMIT: Opt = Opt::new(
     "emit",
     Kind::Choice(FORMS),
     "<value>",
-    "Output format, regardless of the output's name:",
+    "Output format [default: by the output's name]:",
 );
 
 static LLVM_TOOL: ToolSpec = ToolSpec {

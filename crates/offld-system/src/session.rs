@@ -105,7 +105,7 @@ impl Session {
         }
     }
 
-    /// The session of a command that has no options for it.
+    /// Creates a session with default options, for commands that have no session options.
     pub fn of(shell: &Arc<Shell>) -> Self {
         Session::new(Arc::clone(shell), SessionOptions::default())
     }

@@ -24,7 +24,7 @@ pub struct Shell {
     sink: Option<MessageSink>,
 }
 
-/// Receives messages instead of stderr: the label, which is empty for a line, and the text.
+/// Receives messages instead of stderr: the label (empty for [`Shell::line`]) and the text.
 type MessageSink = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 impl std::fmt::Debug for Shell {
@@ -121,8 +121,8 @@ impl Shell {
         }
     }
 
-    /// Prints a line of output that the user requested (`--wrapper-why`, printed modules),
-    /// unchanged.
+    /// Prints a line of output that the user requested (`--wrapper-why`, printed modules), without
+    /// a label.
     pub fn line(&self, text: &str) {
         if let Some(sink) = &self.sink {
             return sink("", text);

@@ -63,10 +63,13 @@ pub fn prune(
     let used: Vec<AtomicBool> = all.iter().map(|_| AtomicBool::new(false)).collect();
     let selects = |first: usize, selectors: &[Selector], image: &Image| {
         let kinds = OffloadKinds::from_names(image.kinds.iter().map(String::as_str));
-        let target = Target::new(&image.triple, &image.target);
+        // PTX for 9.0 is also selected by `compute_90`, its name in reports.
+        let names = [image.target.clone(), image.arch()];
+        let targets = names.map(|name| Target::new(&image.triple, &name));
         let mut any = false;
         for (selector, used) in selectors.iter().zip(used.iter().skip(first)) {
-            if selector.selects(kinds, &target) {
+            let selects = |target| selector.selects(kinds, target);
+            if targets.iter().any(selects) {
                 used.store(true, Ordering::Relaxed);
                 any = true;
             }

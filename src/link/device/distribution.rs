@@ -218,8 +218,8 @@ fn linker_args(
     Ok(args)
 }
 
-/// Translates the user's options to arguments of the distributor. It inherits the environment
-/// variables, and names them in its messages.
+/// Translates the user's options to arguments of the distributor. Most settings from environment
+/// variables are omitted: the distributor inherits them, and its messages name them.
 fn distributor_args(settings: &LinkSettings, session: &Session) -> Vec<OsString> {
     let Launching {
         launcher,
@@ -266,8 +266,8 @@ fn distributor_args(settings: &LinkSettings, session: &Session) -> Vec<OsString>
     args
 }
 
-/// Number of units to compile at once on this machine if the launcher fails later. The link itself
-/// then has a single thread.
+/// Number of units to compile at once on this machine if the launcher fails later. A link with
+/// a launcher gets only one thread.
 ///
 /// `None`: as many as the link has threads.
 fn at_once(jobs: Jobs, session: &Session) -> Option<usize> {
@@ -304,8 +304,8 @@ fn option(name: &str, value: impl Into<OsString>) -> OsString {
     option
 }
 
-/// Fails unless the linker can start distributors and has the same release as the compiler.
-/// Otherwise the generated code may differ.
+/// Fails unless the linker can start distributors and has the compiler's release. Code from
+/// different releases may differ.
 fn check_release(linker: &Path, compiler: &Compiler) -> Result<(), String> {
     let paths = (linker.display(), compiler.path.display());
     match compiler.major {

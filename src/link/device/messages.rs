@@ -54,7 +54,7 @@ pub(super) fn tried_again(step: &str, killed: &OutOfMemory) -> String {
         how, peak_memory, ..
     } = killed;
     format!(
-        "{step}: {how} when it had {}; retrying with no other device link running",
+        "{step}: {how} with a peak of {}; retrying with no other device link running",
         show_size(*peak_memory)
     )
 }
@@ -71,7 +71,7 @@ pub(super) fn given_up(killed: &OutOfMemory, free: Option<u64>) -> StepFailed {
         .map(|free| format!(", with {} free", show_size(free)))
         .unwrap_or_default();
     failed.with_details(&format!(
-        "memory: {how} when it had {}{free}, although no other device link ran\n  \
+        "memory: the device link {how} with a peak of {}{free}, although no other device link ran\n  \
          remedy: more memory, or a higher limit of the control group or container; or less device code per link, with \
          -foffload-lto=thin or fewer architectures",
         show_size(*peak_memory)
@@ -507,7 +507,7 @@ mod tests {
         let failed = given_up(&killed, Some(4 << 30));
         assert_eq!(failed.status, 137);
         assert!(failed.to_string().starts_with(
-            "the link failed\n  memory: was killed when it had 2.0GiB, with 4.0GiB free"
+            "the link failed\n  memory: the device link was killed with a peak of 2.0GiB, with 4.0GiB free"
         ));
     }
 

@@ -207,7 +207,8 @@ fn split_at_images(
     Ok(pieces)
 }
 
-/// Encodes bytes as LLVM prints strings: in hexadecimal if not printable or special in strings.
+/// Encodes bytes as LLVM prints strings: unprintable bytes, quotation marks and backslashes in
+/// hexadecimal.
 fn module_string(bytes: &[u8], to: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in bytes {
@@ -224,8 +225,8 @@ fn module_string(bytes: &[u8], to: &mut Vec<u8>) {
     }
 }
 
-/// Encodes bytes as `.ascii` lines, with three-digit octal numbers for bytes that are not printable
-/// or special in strings.
+/// Encodes bytes as `.ascii` lines. Unprintable bytes, quotation marks and backslashes become
+/// three-digit octal numbers.
 fn assembly_lines(bytes: &[u8], to: &mut Vec<u8>) {
     for line in bytes.chunks(BYTES_PER_LINE) {
         to.extend(b"\t.ascii\t\"");

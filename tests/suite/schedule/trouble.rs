@@ -96,13 +96,16 @@ fn fails_after_retry() -> Outcome {
         let stderr = run_failing(&mut link(&work, &[]))?;
         expect_in(
             &stderr,
-            &format!("warning: device link for amdgcn-amd-amdhsa (gfx90a): {how} when it had "),
+            &format!("warning: device link for amdgcn-amd-amdhsa (gfx90a): {how} with a peak of "),
         )?;
         expect_in(
             &stderr,
             "error: device link for amdgcn-amd-amdhsa (gfx90a) failed: 'clang' ",
         )?;
-        expect_in(&stderr, &format!("\n  memory: {how} when it had "))?;
+        expect_in(
+            &stderr,
+            &format!("\n  memory: the device link {how} with a peak of "),
+        )?;
         expect_in(&stderr, "\n  remedy: more memory")?;
         let begun = std::fs::read_to_string(work.path().join("notes"))?
             .matches("begun")

@@ -198,9 +198,9 @@ impl Loader {
     }
 
     /// Returns `name` if it contains a placeholder of the loader, else the first searched directory
-    /// that contains one. A file with `run_paths` needs the library `name`. Placeholders are
-    /// `$LIB`, `$PLATFORM`, and `$ORIGIN` outside run paths. Their values depend on the build of
-    /// the loader, the CPU and the requesting file, so the library cannot be determined here.
+    /// that contains one. `run_paths` are those of the file that needs the library. Placeholders
+    /// are `$LIB`, `$PLATFORM`, and `$ORIGIN` outside run paths. Their values depend on the build
+    /// of the loader, the CPU and the requesting file, so the library cannot be determined here.
     pub fn word(&self, name: &OsStr, run_paths: &RunPaths) -> Option<OsString> {
         let has_placeholder = |name: &OsStr| name.as_bytes().contains(&b'$');
         if has_placeholder(name) {

@@ -116,8 +116,8 @@ impl RemoteSettings {
     }
 }
 
-/// The URL of the remote cache that the environment names, without credentials. `None` if it names
-/// none that this build can reach.
+/// The URL of the remote cache that the environment names, without credentials. `None` if the
+/// variable is not set, or this build does not support the URL.
 pub fn shown_of_environment() -> Option<String> {
     let url = environment::get(OFFLD_CACHE_REMOTE).filter(|_| cfg!(feature = "remote-cache"))?;
     let scheme = url.to_str()?.split_once("://")?.0.to_ascii_lowercase();

@@ -268,8 +268,9 @@ pub(super) fn without_runtime(asked: &[Asked], elsewhere: &[bool], check: &mut F
             .map(|asked| asked.text.as_str())
             .collect::<Vec<_>>()
             .join(", ");
+        let them = if asked.len() == 1 { "it" } else { "them" };
         let text = format!(
-            "no runtime that drives {} loads its images; another file next to it has images for one",
+            "no runtime that drives {} loads its images; other files have images for {them}",
             printable(&devices)
         );
         check

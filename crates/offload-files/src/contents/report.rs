@@ -178,6 +178,21 @@ impl Image {
         self.kinds.iter().all(|kind| kind != "host")
     }
 
+    /// The architecture as reports name it. For PTX it is the virtual architecture (`compute_90`),
+    /// and without an architecture the triple.
+    pub fn arch(&self) -> String {
+        if !self.is_device() {
+            return "host".to_owned();
+        }
+        match self.target.strip_prefix("sm_") {
+            Some(number) if self.format == "ptx" => format!("compute_{number}"),
+            Some(number) if self.format == "lto-ir" => format!("lto_{number}"),
+            _ if !self.target.is_empty() => self.target.clone(),
+            _ if !self.triple.is_empty() => self.triple.clone(),
+            _ => "unknown".to_owned(),
+        }
+    }
+
     /// The number of steps of the path to the archive that contains the image, if that archive
     /// takes the place of an image: Intel's ocloc makes an archive of the code for several devices.
     /// None for every other image.

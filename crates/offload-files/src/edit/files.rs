@@ -107,6 +107,8 @@ pub struct ImageChange {
     pub triple: String,
     /// Its architecture.
     pub target: String,
+    /// Its architecture as reports name it: `compute_90` for PTX. See [`Image::arch`].
+    pub arch: String,
     /// The archive members that contain it.
     pub members: Vec<String>,
     /// Its size, in bytes.
@@ -416,6 +418,7 @@ fn image_change(image: &Image, verdict: &Verdict) -> ImageChange {
         kinds: image.kinds.clone(),
         triple: image.triple.clone(),
         target: image.target.clone(),
+        arch: image.arch(),
         members: image.members.clone(),
         size: image.size,
         in_data: image.in_data,

@@ -224,7 +224,7 @@ fn is_packing(one: &FileSlice, other: &FileSlice) -> bool {
 /// `members`, each with its images.
 ///
 /// # Errors
-/// It does not: a bug in this program.
+/// The zip file lacks a merged member or its images, because of a bug in offld; or a signal.
 pub(super) fn check(
     members: &[(Vec<u8>, Merged)],
     place: &Path,

@@ -238,7 +238,12 @@ fn devices(sizes: &Sizes, selector: &Selector) -> u64 {
 fn selected<'s>(sizes: &'s Sizes, selector: &Selector) -> impl Iterator<Item = &'s ImageSize> {
     let is_selected = |image: &&ImageSize| {
         let kinds = OffloadKinds::from_names(image.kind.split(','));
-        selector.selects(kinds, &Target::new(&image.triple, &image.target))
+        // PTX for 9.0 is also selected by `compute_90`, its name in reports.
+        let names = [&image.target, &image.arch];
+        let mut targets = names
+            .into_iter()
+            .map(|name| Target::new(&image.triple, name));
+        targets.any(|target| selector.selects(kinds, &target))
     };
     sizes.images.iter().filter(is_selected)
 }

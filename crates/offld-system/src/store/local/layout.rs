@@ -46,7 +46,8 @@ pub(super) const STATS: &str = "stats";
 pub(super) const LOCK: &str = "lock";
 const TAG_NAME: &str = "CACHEDIR.TAG";
 
-/// Mode of new directories on the path to a cache that the user named: teams share those.
+/// Mode of new directories on the path to a cache directory that the user chose. Teams share such
+/// directories.
 const MODE_OF_NAMED: u32 = 0o775;
 /// Mode of new directories that the XDG Base Directory Specification defines, such as `~/.cache`:
 /// it asks for this mode.
@@ -58,7 +59,7 @@ pub(super) struct Layout {
     pub root: PathBuf,
     /// Mode of that directory and its parents, if they are created, before the umask.
     mode: u32,
-    /// The directory [`VERSION`] in it, after it was opened.
+    /// The directory [`VERSION`] below `root`. `None` until it is opened.
     version: Mutex<Option<Arc<Folder>>>,
 }
 
@@ -132,7 +133,7 @@ impl Layout {
         self.version()?.sub(names)
     }
 
-    /// Opens a directory below that of a layout, which may be an earlier one.
+    /// Opens the directory `names` of the layout `version`, which is the current or an earlier one.
     pub(super) fn folder_of(&self, version: &str, names: &str) -> io::Result<Folder> {
         if version == VERSION {
             self.folder(names)
@@ -243,8 +244,8 @@ pub(super) struct Aside {
 }
 
 impl Aside {
-    /// Lets `make` create a file in `folder` under the name that it gets. It must not overwrite a
-    /// file.
+    /// Calls `make` with `folder` and the name of a new file, and tries other names while a file has
+    /// that name. `make` must not overwrite files.
     pub(super) fn make<T>(
         folder: Folder,
         make: impl Fn(&Folder, &str) -> io::Result<T>,

@@ -245,7 +245,8 @@ impl Engine {
 }
 
 /// Starts a thread that runs the futures spawned on it, until the process ends. Returns `None` if
-/// there is no room for threads: this thread starts others, to look up host names.
+/// the thread cannot start, or if the limit on threads is near: the new thread starts more, to look
+/// up host names.
 fn start() -> Option<Handle> {
     if threads::is_short() {
         return None;

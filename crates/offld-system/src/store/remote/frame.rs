@@ -65,8 +65,8 @@ impl Frame {
         format!("{}r/{key}", self.folder())
     }
 
-    /// The name of an object of a blob. The name of the first one, without a number, represents the
-    /// blob.
+    /// The name of an object of a blob. The first object has no number in its name. It is written
+    /// last, so its presence shows that the blob is complete.
     pub(super) fn part_name(&self, blob: Digest, part: u64) -> String {
         let folder = self.folder();
         if part == 0 {

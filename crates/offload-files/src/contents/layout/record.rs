@@ -352,7 +352,7 @@ impl Walk<'_> {
         let names = &layout.names;
         let sized = SizedImage {
             kind: names.of(image.kinds.join(",").as_bytes()),
-            arch: names.of(arch(image).as_bytes()),
+            arch: names.of(image.arch().as_bytes()),
             triple: names.of(image.triple.as_bytes()),
             target: names.of(image.target.as_bytes()),
             format: image.format,
@@ -397,20 +397,5 @@ impl Walk<'_> {
         layout.claim(packed, &packed.piece, 1, To::Job(index));
         layout.jobs.push(Box::new(job));
         Ok(())
-    }
-}
-
-/// The architecture of an image in size reports: the name in the container or the image, for PTX
-/// the virtual architecture, and without an architecture the triple.
-fn arch(image: &Image) -> String {
-    if !image.is_device() {
-        return "host".to_owned();
-    }
-    match image.target.strip_prefix("sm_") {
-        Some(number) if image.format == "ptx" => format!("compute_{number}"),
-        Some(number) if image.format == "lto-ir" => format!("lto_{number}"),
-        _ if !image.target.is_empty() => image.target.clone(),
-        _ if !image.triple.is_empty() => image.triple.clone(),
-        _ => "unknown".to_owned(),
     }
 }
