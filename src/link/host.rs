@@ -494,6 +494,9 @@ impl Place {
     /// The reason why only the linker itself can write this output.
     pub(crate) fn of(output: &Path, is_input: &dyn Fn(&Metadata) -> bool) -> Result<Place, String> {
         let shown = output.display();
+        if output == Path::new("-") {
+            return Err("`-` is the standard output of some linkers".to_owned());
+        }
         let of_symlink = fs::symlink_metadata(output).is_ok_and(|meta| meta.is_symlink());
         let target = of_symlink
             .then(|| target_of(output))

@@ -381,7 +381,7 @@ impl<'a> Link<'a> {
             inputs: host::input_names(inputs),
             late: false,
             names: Arc::default(),
-            copies: Copies::new(),
+            copies: Copies::default(),
             triple,
         };
         let mut libraries = device::host_libraries(settings, inputs, images, &self.linker);
@@ -495,7 +495,7 @@ impl<'a> Link<'a> {
             inputs: Vec::new(),
             late: false,
             names: Arc::default(),
-            copies: Copies::new(),
+            copies: Copies::default(),
             triple,
         };
         let sizes = linked

@@ -1,17 +1,14 @@
 //! Stable names of OpenMP kernels: checkouts at other places find their device links in the cache,
 //! and programs do the same as with the names of clang.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod attacks;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
-use offload_formats::bitcode;
-use offload_formats::elf::rename as elf;
-use offload_formats::magic::{Magic, magic};
-use offload_formats::stable_names::{FileId, StableNames, Uses};
 
-use crate::effort::rounds;
 use crate::support::{
     LLVM, OFFLOAD, Outcome, Release, Work, cuda_tools, ensure, expect_equal, expect_in,
     expect_not_in, host_linker, llvm, made, missing, nvcc, offld, passed, run, run_offloaded,
@@ -47,6 +44,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         .chain(behaves)
         .chain(nvidia)
         .chain(units)
+        .chain(attacks::trials())
         .chain([
             with_llvm("stable_names::same_bytes", || same_bytes(&[], false)),
             with_llvm("stable_names::same_bytes_with_debug_information", || {
@@ -61,7 +59,6 @@ pub(crate) fn trials() -> Vec<Trial> {
                 numbers,
             ),
             with_llvm("stable_names::the_meaning_of_bitcode_stays", meaning),
-            with_llvm("stable_names::random_numbers_of_files", renames),
             with_llvm("stable_names::objects_that_are_registered", registered),
             with_llvm("stable_names::edits_of_host_code", edits),
             with_llvm("stable_names::a_variable_whose_name_ends_a_kernels", joined),
@@ -522,7 +519,8 @@ fn no_copies() -> Outcome {
     run(work
         .command(llvm("llvm-ar"))
         .current_dir(work.path().join("tree"))
-        .args(["rcsDT", "libthin.a", "other.o"]))?;
+        .args(["rcSDT", "libthin.a", "other.o"]))?;
+    run(clang(&work, "tree").args(["-O1", OFFLOAD[1], "-flto", "-c", "other.cpp", "-o", "lto.o"]))?;
     work.file("tree/script.so", "INPUT(other.o)");
     for (input, why) in [
         (
@@ -533,6 +531,7 @@ fn no_copies() -> Outcome {
             "script.so",
             "`other.o` is named by a linker script or an object: name it on the command line instead",
         ),
+        ("lto.o", "`lto.o`: host bitcode: compile it without `-flto`"),
     ] {
         let flags = [OFFLOAD[1], "-fuse-ld=lld", IN_OBJECTS];
         let stderr = stderr_of(&mut link(&work, "tree", &["main.o", input], &flags))?;
@@ -584,6 +583,19 @@ fn programs(
 /// Two files with static functions of one name, with kernels in the same line.
 fn equal_names() -> Outcome {
     let work = Work::new();
+    equal_sources(&work);
+    compile(&work, "tree", &["one", "two", "main"], &["-O1", OFFLOAD[1]])?;
+    for inputs in [["one.o", "two.o", "main.o"], ["two.o", "main.o", "one.o"]] {
+        run(&mut link(&work, "tree", &inputs, &[OFFLOAD[1]]))?;
+        let program = work.path().join("tree/program");
+        let output = run_offloaded(&mut work.command(program))?;
+        expect_equal("output", "101 120\n", &output)?;
+    }
+    passed()
+}
+
+/// The sources `one`, `two` and `main`. The first two have kernels of the same name.
+fn equal_sources(work: &Work) {
     let source = |name: &str, number: u32| {
         let text = format!(
             "static int f(int v) {{\n#pragma omp target map(tofrom: v)\n  v = v + {number};\n  return v;\n}}\nint {name}(int v) {{ return f(v); }}\n"
@@ -596,14 +608,6 @@ fn equal_names() -> Outcome {
         "tree/main.cpp",
         "#include <cstdio>\nint one(int), two(int);\nint main() { std::printf(\"%d %d\\n\", one(100), two(100)); }\n",
     );
-    compile(&work, "tree", &["one", "two", "main"], &["-O1", OFFLOAD[1]])?;
-    for inputs in [["one.o", "two.o", "main.o"], ["two.o", "main.o", "one.o"]] {
-        run(&mut link(&work, "tree", &inputs, &[OFFLOAD[1]]))?;
-        let program = work.path().join("tree/program");
-        let output = run_offloaded(&mut work.command(program))?;
-        expect_equal("output", "101 120\n", &output)?;
-    }
-    passed()
 }
 
 /// A target region in a header has one name in all units, which linkers merge.
@@ -709,72 +713,6 @@ fn meaning() -> Outcome {
     passed()
 }
 
-/// The bytes of device code with stable names do not depend on the numbers of its files.
-fn renames() -> Outcome {
-    let count = rounds("random renames", 10_000, 500);
-    let work = Work::new();
-    sources(&work, "tree");
-    let mut random = 1_u64;
-    for (name, flags) in CHECKOUTS {
-        let target: &[&str] = if flags.contains(&"-nogpulib") {
-            &[]
-        } else {
-            &OFFLOAD[1..]
-        };
-        let only = ["--offload-device-only", "-o", name];
-        let flags = [flags, target, &only].concat();
-        compile(&work, "tree", &["main"], &flags)?;
-        let code = std::fs::read(work.path().join("tree").join(name))?;
-        let (ids, expected) = with_stable_names(&code)?;
-        ensure(!ids.is_empty(), || name.to_owned())?;
-        for _ in 0..count / CHECKOUTS.len() {
-            let elsewhere: StableNames = ids
-                .iter()
-                .map(|id| (*id, other_id(*id, &mut random)))
-                .collect();
-            let copy = renamed_code(&code, &elsewhere)?;
-            let (_, found) = with_stable_names(&copy)?;
-            ensure(found == expected, || format!("{name}: {elsewhere:?}"))?;
-        }
-    }
-    passed()
-}
-
-/// The IDs in device code, and the code with stable names.
-fn with_stable_names(code: &[u8]) -> Result<(Vec<FileId>, Vec<u8>), Failed> {
-    let mut uses = Uses::default();
-    let mut add = |name: &[u8]| uses.add(name);
-    match magic(code) {
-        Magic::Elf => elf::names_of_symbols(code, &mut add)?,
-        _ => bitcode::names_with_ids(code, &mut add)?,
-    }
-    let stable = StableNames::choose(&uses, &BTreeSet::new());
-    Ok((uses.ids().collect(), renamed_code(code, &stable)?))
-}
-
-fn renamed_code(code: &[u8], names: &StableNames) -> Result<Vec<u8>, Failed> {
-    let new = match magic(code) {
-        Magic::Elf => elf::rename(code, names)?,
-        _ => bitcode::rename(code, names)?,
-    };
-    Ok(new.ok_or("no ID to replace")?)
-}
-
-/// A random ID of the same length.
-fn other_id(id: FileId, random: &mut u64) -> String {
-    let digit = |digit: char| {
-        if !digit.is_ascii_hexdigit() {
-            return digit;
-        }
-        // Constants of Knuth's MMIX generator.
-        *random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        char::from_digit((*random >> 33) as u32 % 15 + 1, 16).unwrap_or(digit)
-    };
-    id.to_string().chars().map(digit).collect()
-}
-
 /// A line of LLVM IR without the numbers of files, in names and in `omp_offload.info`, and without
 /// the hashes that depend on them.
 fn blank(line: &str) -> String {
@@ -825,6 +763,16 @@ fn registered() -> Outcome {
 
 /// GNU ld stores a name once if another one ends with it, so the kernel keeps its name.
 fn joined() -> Outcome {
+    for (flag, linkers) in [
+        ("-fno-lto", &["-fuse-ld=bfd", "-fuse-ld=lld"][..]),
+        ("-flto", &["-fuse-ld=lld"]),
+    ] {
+        joined_with(flag, linkers)?;
+    }
+    passed()
+}
+
+fn joined_with(flag: &str, linkers: &[&str]) -> Result<(), Failed> {
     let work = Work::new();
     work.file(
         "tree/main.cpp",
@@ -832,9 +780,10 @@ fn joined() -> Outcome {
          int main() {\n  int x = 2;\n\n#pragma omp target map(tofrom: x)\n  x += l8;\n  l8 = 1;\n\
          #pragma omp target update to(l8)\n#pragma omp target map(tofrom: x)\n  x += l8;\n  std::printf(\"%d\\n\", x);\n}\n",
     );
-    compile(&work, "tree", &["main"], &["-O1", OFFLOAD[1]])?;
-    for linker in ["-fuse-ld=bfd", "-fuse-ld=lld"] {
-        run(&mut link(&work, "tree", &["main.o"], &[OFFLOAD[1], linker]))?;
+    compile(&work, "tree", &["main"], &["-O1", OFFLOAD[1], flag])?;
+    for linker in linkers {
+        let flags = [OFFLOAD[1], flag, linker, "-Wl,-O2"];
+        run(&mut link(&work, "tree", &["main.o"], &flags))?;
         let program = work.path().join("tree/program");
         expect_equal(
             "output",
@@ -844,7 +793,7 @@ fn joined() -> Outcome {
         let names = work.run(llvm("llvm-strings"), ["-a", "tree/program"])?;
         expect_not_in(&names, "__omp_offloading_0_")?;
     }
-    passed()
+    Ok(())
 }
 
 /// Edits that create a new file, as editors and git do.

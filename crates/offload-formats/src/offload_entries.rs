@@ -150,6 +150,13 @@ impl FoundTable {
     }
 }
 
+/// Whether the entry table `section` belongs to images that a relocatable link has registered. Such
+/// a link adds a tag to the names of tables.
+pub fn is_registered(section: &str) -> bool {
+    let section = section.strip_suffix(COFF_SUFFIX).unwrap_or(section);
+    offload_sections::entry_table(section.as_bytes()).is_none()
+}
+
 /// Returns `None` if `section` is not a table, otherwise whether it is one of LLVM 21 and later.
 fn is_table(section: &str, coff: bool) -> Option<bool> {
     let section = if coff {

@@ -27,6 +27,8 @@ pub(crate) struct Done<'a> {
     pub linker: &'a Path,
     /// The objects that offld added to the command line.
     pub objects: &'a [PathBuf],
+    /// Copies that the linker read in place of inputs, each with its input.
+    pub copies: &'a [(PathBuf, PathBuf)],
     pub output: &'a Path,
     /// The file that the linker wrote: the output, or for late images the program that becomes the
     /// output.
@@ -153,7 +155,13 @@ fn rules(old: &[u8], done: &Done<'_>, family: LinkerFamily) -> Vec<u8> {
     let unwanted = temporary
         .flat_map(|path| [raw(path), escaped(path)])
         .collect();
-    let mut lines = Lines::without(old, &unwanted);
+    let mut text = old.to_vec();
+    for (copy, input) in done.copies {
+        for name in [raw, escaped] {
+            text = replaced(&text, &name(copy), &name(input));
+        }
+    }
+    let mut lines = Lines::without(&text, &unwanted);
     if done.written != done.output {
         lines.rename_target(&raw(done.written), &raw(done.output));
     }

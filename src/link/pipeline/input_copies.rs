@@ -9,31 +9,42 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 
 use super::Link;
+use super::late::NamesNotPut;
 use super::line_inputs::input_specs;
 use crate::args::settings::{InputSpec, KernelNames};
+use crate::link::host::Place;
 use crate::link::inputs::{InputFile, Inputs, Loaded, map_all};
 use offload_formats::archive::{self, MemberContents, NewMember};
 use offload_formats::magic::{Magic, magic};
 use offload_formats::stable_names::StableNames;
 use offload_formats::{bitcode, elf::rename as elf};
 
-/// The paths of copies, by the token of the command line that names the input.
-pub(super) type Copies = BTreeMap<usize, PathBuf>;
+/// The copies of inputs.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    /// The paths of copies, by the token of the command line that names the input.
+    pub(super) by_token: BTreeMap<usize, PathBuf>,
+    /// Each copy with its input.
+    pub(super) inputs: Vec<(PathBuf, PathBuf)>,
+}
 
 impl Link<'_> {
     /// Writes copies of the inputs with stable `names`. Returns none if the program gets the names
     /// after its link: the user has not requested copies, or an input cannot be copied.
     ///
     /// # Errors
-    /// A copy cannot be written.
+    /// A copy cannot be written, or no copies are made and the program cannot get the names either.
     pub(super) fn copies(&self, inputs: &Inputs, names: &StableNames) -> Result<Option<Copies>> {
         if names.is_empty() || self.settings.run.kernel_names.get()? != KernelNames::InObjects {
             return Ok(None);
         }
         let size = |file: &InputFile| file.size();
-        let renamed = map_all(&inputs.files, size, |_, file| {
-            renamed(file.kind, file.data(), names)
-                .with_context(|| format!("`{}`", file.path.display()))
+        let renamed = map_all(&inputs.files, size, |index, file| {
+            let copy = || match archive::is_thin(file.data()) {
+                true => not_in_members(inputs, index, names).map(|()| None),
+                false => renamed(file.kind, file.data(), names),
+            };
+            copy().with_context(|| format!("`{}`", file.path.display()))
         });
         let named = self.tokens_of(inputs);
         let (mut new, mut why) = (Vec::new(), None);
@@ -50,25 +61,35 @@ impl Link<'_> {
                 (Err(error), _) => why = Some(format!("{error:#}")),
             }
         }
+        if self.settings.host.relocatable {
+            // Another object with kernels of the same names would have the same symbols, and a
+            // later link would take one for both.
+            why = Some("`-r` writes an object".to_owned());
+        }
         if let Some(why) = why {
             self.session.shell.warn(&format!(
                 "the output depends on the location of its source files, because an input cannot be copied (--wrapper-stable-names=objects): {why}"
             ));
-            return Ok(None);
+            return match Place::of(self.output, &|_| false) {
+                Ok(_) => Ok(None),
+                Err(why) => Err(NamesNotPut(why).into()),
+            };
         }
-        let mut copies = Copies::new();
+        let mut copies = Copies::default();
         for (index, tokens, bytes) in new {
             let file = &inputs.files[index];
             let name = file.path.file_stem().unwrap_or_default().to_string_lossy();
             let extension = if file.kind == Magic::Archive {
-                ".a"
+                "a"
             } else {
-                ".o"
+                "o"
             };
             let path = self.session.scratch.path(&name, extension)?;
             std::fs::write(&path, bytes)
                 .with_context(|| format!("cannot write `{}`", path.display()))?;
-            copies.extend(tokens.iter().map(|token| (*token, path.clone())));
+            let tokens = tokens.iter().map(|token| (*token, path.clone()));
+            copies.by_token.extend(tokens);
+            copies.inputs.push((path, file.path.clone()));
         }
         Ok(Some(copies))
     }
@@ -106,10 +127,26 @@ impl Link<'_> {
 fn renamed(kind: Magic, data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>> {
     match kind {
         Magic::Elf => Ok(elf::rename(data, names)?),
-        Magic::Bitcode => Ok(bitcode::rename(data, names)?),
+        // The names in its offload entries are constants, which are not renamed.
+        Magic::Bitcode => match bitcode::rename(data, names)? {
+            Some(_) => bail!("host bitcode: compile it without `-flto`"),
+            None => Ok(None),
+        },
         Magic::Archive => renamed_archive(data, names),
         _ => Ok(None),
     }
+}
+
+/// Fails if a member of the thin archive with the index `archive` has an ID to replace.
+fn not_in_members(inputs: &Inputs, archive: usize, names: &StableNames) -> Result<()> {
+    let mut members = inputs
+        .objects
+        .iter()
+        .filter(|object| object.file == archive);
+    if members.any(|member| names.is_in(member.data())) {
+        bail!("a thin archive: create it without `--thin`");
+    }
+    Ok(())
 }
 
 fn renamed_archive(data: &[u8], names: &StableNames) -> Result<Option<Vec<u8>>> {

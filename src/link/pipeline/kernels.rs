@@ -16,6 +16,7 @@ use offld_system::session::Session;
 use offld_system::threads;
 use offload_formats::kernels;
 use offload_formats::model::{OffloadKind, printable_name};
+use offload_formats::offload_entries::is_registered;
 use offload_formats::registration::read::{self, Entry};
 use offload_formats::stable_names::StableNames;
 
@@ -207,7 +208,11 @@ fn registered(data: &[u8]) -> Vec<Registered> {
     let Ok(tables) = read::tables(data) else {
         return Vec::new();
     };
-    let entries = tables.into_iter().flat_map(|table| table.entries);
+    // The images of other tables are registered already.
+    let tables = tables
+        .into_iter()
+        .filter(|table| !is_registered(&table.section));
+    let entries = tables.flat_map(|table| table.entries);
     let registered = |entry: Entry| {
         let is_kernel = entry.is_kernel();
         let is_symbol = !entry.is_requirement();

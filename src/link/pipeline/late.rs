@@ -257,7 +257,7 @@ impl Link<'_> {
         let line = self.host_command(host, objects, Some(&program));
         let linked = self
             .run_host_linker(&line, trace_line)
-            .and_then(|()| self.after_link(objects, &program))
+            .and_then(|()| self.after_link(objects, &host.copies, &program))
             .and_then(|()| self.finish_relocatable(&program, tables));
         objects
             .iter()
@@ -333,13 +333,15 @@ impl Link<'_> {
     pub(super) fn publish(&self, program: &Unfilled, names: &StableNames) -> Result<()> {
         self.put_names(&program.program, names)?;
         let output = program.place.of_program(&program.program);
-        if move_to(&program.program, output).is_ok() {
+        // Some linkers write through a symlink, and then the program is its target.
+        let unreadable = || format!("cannot read `{}`", program.program.display());
+        let written = std::fs::canonicalize(&program.program).with_context(unreadable)?;
+        if move_to(&written, output).is_ok() {
             return Ok(());
         }
         // A symlink may lead to another file system.
-        let linked = FileSlice::try_open(&program.program)
-            .with_context(|| format!("cannot read `{}`", program.program.display()))?;
-        replace_with_attributes(&program.program, &Rope::from(linked), output, self.session)
+        let linked = FileSlice::try_open(&written).with_context(unreadable)?;
+        replace_with_attributes(&written, &Rope::from(linked), output, self.session)
     }
 
     fn run_host_linker(&self, line: &Cmd, trace_line: usize) -> Result<()> {

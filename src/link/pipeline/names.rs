@@ -187,18 +187,26 @@ impl Link<'_> {
             return Some(format!("the host {} is not supported", host.triple));
         }
         let is_input = |output: &Metadata| scanned.inputs.files.iter().any(|file| file.is(output));
-        self.aside_obstacle()
-            .or_else(|| Place::of(self.output, &is_input).err())
+        let in_objects = matches!(
+            self.settings.run.kernel_names.get(),
+            Ok(KernelNames::InObjects)
+        );
+        self.aside_obstacle().or_else(|| {
+            let place = (!in_objects).then(|| Place::of(self.output, &is_input));
+            place?.err()
+        })
     }
 }
 
 /// Calls `add` for the names in the offload entries of `object`, if it is bitcode.
 fn names_of_bitcode(object: &InputObject, add: &mut dyn FnMut(&[u8])) {
-    const ENTRY: &[u8] = b".offloading.entry.";
+    /// The prefixes of LLVM 19 and later, and of earlier releases.
+    const ENTRIES: [&str; 2] = [".offloading.entry.", ".omp_offloading.entry."];
     if object.kind == Magic::Bitcode {
         // If the names cannot be read, clang's names stay.
         let _ = bitcode::names_with_ids(object.data(), &mut |name| {
-            if let Some(name) = name.strip_prefix(ENTRY) {
+            let mut entries = ENTRIES.iter();
+            if let Some(name) = entries.find_map(|prefix| name.strip_prefix(prefix.as_bytes())) {
                 add(name);
             }
         });
@@ -216,29 +224,44 @@ fn fixed_ids(scanned: &Scanned<'_>, tables: &Tables, linked: &BTreeSet<usize>) -
             tables.names_of(index, OffloadKind::OpenMp)
         })
     });
-    let plain: HashSet<&[u8]> = each
-        .iter()
-        .flat_map(|names| names.plain.iter().map(Vec::as_slice))
-        .collect();
+    let plain = Ends::of(each.iter().flat_map(|names| &names.plain));
     let mut fixed: BTreeSet<FileId> = each.iter().flat_map(|names| names.fixed.clone()).collect();
-    if !plain.is_empty() {
-        for &index in linked {
-            let own = tables.names_of(index, OffloadKind::OpenMp);
-            fixed.extend(own.flat_map(|name| joined_ids(name.as_bytes(), &plain)));
+    let mut add_joined = |name: &[u8]| {
+        if plain.has_end_of(name) {
+            fixed.extend(file_ids(name).map(|(_, id)| id));
         }
+    };
+    for &index in linked {
+        let own = tables.names_of(index, OffloadKind::OpenMp);
+        own.for_each(|name| add_joined(name.as_bytes()));
+        names_of_bitcode(&scanned.inputs.objects[index], &mut add_joined);
     }
     fixed
 }
 
-/// The IDs in `name`, if the text after the last ID ends with one of `others`.
-fn joined_ids(name: &[u8], others: &HashSet<&[u8]>) -> Vec<FileId> {
-    let ids: Vec<_> = file_ids(name).collect();
-    let end = ids.last().map_or(name.len(), |(range, _)| range.end);
-    let is_joined = (end..name.len()).any(|start| others.contains(&name[start..]));
-    ids.into_iter()
-        .filter(|_| is_joined)
-        .map(|(_, id)| id)
-        .collect()
+/// Names that linkers may store as the ends of other names.
+#[derive(Default)]
+struct Ends<'n> {
+    names: HashSet<&'n [u8]>,
+    /// Their lengths. There are few, so a lookup is fast.
+    lengths: BTreeSet<usize>,
+}
+
+impl<'n> Ends<'n> {
+    fn of(names: impl Iterator<Item = &'n Vec<u8>>) -> Self {
+        let mut ends = Ends::default();
+        for name in names {
+            ends.names.insert(name);
+            ends.lengths.insert(name.len());
+        }
+        ends
+    }
+
+    /// Whether `name` ends with one of the names.
+    fn has_end_of(&self, name: &[u8]) -> bool {
+        let mut lengths = self.lengths.range(1..name.len().max(1));
+        lengths.any(|length| self.names.contains(&name[name.len() - length..]))
+    }
 }
 
 /// The names in the offload entries of an object.
@@ -271,8 +294,10 @@ impl EntryNames {
                     .collect();
                 if is_linked {
                     let known: HashSet<&[u8]> = known.into_iter().collect();
-                    let others = names().filter(|name| !known.contains(name.as_bytes()));
-                    all.fixed = others.flat_map(|name| ids(name.as_bytes())).collect();
+                    let own: HashSet<&[u8]> = names().map(str::as_bytes).collect();
+                    // Names in other sections, and those of images that are registered already.
+                    let others = known.symmetric_difference(&own);
+                    all.fixed = others.flat_map(|name| ids(name)).collect();
                 } else {
                     all.fixed = known.into_iter().flat_map(ids).collect();
                 }
@@ -467,11 +492,14 @@ mod tests {
 
     #[test]
     fn names_that_a_linker_may_join_are_found() {
-        let others = HashSet::from([&b"l3"[..], b"other"]);
-        let found = |name: &str| !joined_ids(name.as_bytes(), &others).is_empty();
+        let others = [&b"l3"[..], b"other", b"a_decl_tgt_ref_ptr"].map(<[u8]>::to_vec);
+        let ends = Ends::of(others.iter());
+        let found = |name: &str| ends.has_end_of(name.as_bytes());
         assert!(found("__omp_offloading_fe00_1_main_l3"));
+        assert!(found("_ZL2xs_9948ea_decl_tgt_ref_ptr"));
         assert!(!found("__omp_offloading_fe00_1_main_l33"));
         assert!(!found("l3"));
+        assert!(!found(""));
     }
 
     #[test]

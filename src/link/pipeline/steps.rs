@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 
+use super::input_copies::Copies;
 use super::line_inputs::input_specs;
 use super::{DeviceCode, HostLink, Link, Scanned};
 use crate::args::settings::{Destination, LinkSettings, LlvmOption};
@@ -373,7 +374,7 @@ impl Link<'_> {
             output: output.map(Path::as_os_str),
             objects: &additions,
             libraries: &endings,
-            copies: Some(&host.copies),
+            copies: Some(&host.copies.by_token),
         };
         Cmd {
             inputs: host.inputs.clone(),
@@ -406,7 +407,7 @@ impl Link<'_> {
             .map_err(|error| self.shortened(error));
         let mut result = ran
             .map(|(usage, _)| trace.record_usage(usage))
-            .and_then(|()| self.after_link(objects, output));
+            .and_then(|()| self.after_link(objects, &host.copies, output));
         if result.is_ok() {
             result = self.finish_relocatable(output, tables);
             if result.is_err() {
@@ -441,7 +442,12 @@ impl Link<'_> {
 
     /// Runs after each host link with registration objects. Removes the file `written` if it is
     /// truncated, and removes temporary names from other files that the linker wrote.
-    pub(super) fn after_link(&self, objects: &[PathBuf], written: &Path) -> Result<()> {
+    pub(super) fn after_link(
+        &self,
+        objects: &[PathBuf],
+        copies: &Copies,
+        written: &Path,
+    ) -> Result<()> {
         let whole = self
             .session
             .runner
@@ -454,6 +460,7 @@ impl Link<'_> {
             settings: self.settings,
             linker: &self.linker,
             objects,
+            copies: &copies.inputs,
             output: self.output,
             written,
         };

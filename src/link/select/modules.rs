@@ -108,7 +108,7 @@ pub(super) fn substitutes(
         let is_earlier = !own.is_special && own.number <= wanted.number;
         let rank = if image.arch == target.arch && image.form != Form::Ptx {
             Rank::Exact
-        } else if is_earlier && image.form != Form::Code {
+        } else if (is_earlier || image.arch == target.arch) && image.form != Form::Code {
             Rank::Ptx(own.number)
         } else if is_earlier && own.number / 10 == wanted.number / 10 {
             Rank::Code(own.number)
@@ -158,7 +158,9 @@ pub(super) fn is_open(
     if inputs.iter().all(|image| image.form != Form::LtoObject) {
         return false;
     }
-    let own: HashSet<usize> = inputs.iter().map(|image| image.input_object).collect();
+    // nvlink drops code of these objects alone.
+    let own = inputs.iter().filter(|image| image.form == Form::LtoObject);
+    let own: HashSet<usize> = own.map(|image| image.input_object).collect();
     let defined = own.iter().flat_map(|&object| &facts[object].defined);
     let names: HashSet<&[u8]> = defined.map(|symbol| symbol.name.as_ref()).collect();
     let others = taken.order.iter().filter(|object| !own.contains(object));
@@ -289,12 +291,29 @@ pub(super) fn check(
         bail!("{}", only_ptx(id, &origins[*object], None));
     }
     let is_meant = |job: &DeviceJob<'_>| is_cuda(&job) && Some(job.generation) == generation;
+    // The objects of clang, which have no modules.
+    let meant = jobs.iter().filter(|job| is_meant(job));
+    let of_clang: BTreeMap<usize, &DeviceImage<'_>> = meant
+        .flat_map(|job| &job.inputs)
+        .filter(|image| image.modules.is_none() && image.kinds.contains(OffloadKind::Cuda))
+        .map(|image| (image.input_object, *image))
+        .collect();
     let mut faults = Vec::new();
     for job in jobs.iter().filter(|job| is_meant(job)) {
         check_ids(job)?;
         let own: HashSet<&String> = job.modules.ids.iter().collect();
         let missing = calls.iter().find(|(id, _)| !own.contains(id));
-        faults.push(missing.map(|(id, object)| lacks(id, &origins[*object], job, found)));
+        let missing = missing.map(|(id, object)| lacks(id, &origins[*object], job, found));
+        let has_object = |object| job.inputs.iter().any(|image| image.input_object == object);
+        let absent = of_clang.iter().find(|(object, _)| !has_object(**object));
+        let absent = absent.map(|(_, image)| {
+            format!(
+                "{}: no code for {arch}, but objects of nvcc have some: compile it with --offload-arch={arch} as well",
+                object_of(image),
+                arch = job.target.arch
+            )
+        });
+        faults.push(missing.or(absent));
         if let Some(id) = job.modules.ids.iter().find(|id| !calls.contains_key(*id)) {
             let image = job.inputs.iter().find(|image| has_module(image, id));
             bail!(

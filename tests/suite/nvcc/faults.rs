@@ -8,12 +8,12 @@ use object::{Object, ObjectSection};
 
 use super::{Inputs, Named, PLAIN, Program, Toolkit, endings};
 use crate::support::{
-    Outcome, Work, expect_equal, expect_in, expect_not_in, made, missing, passed, run, run_failing,
-    stderr_of, test,
+    Outcome, Work, ensure, expect_equal, expect_in, expect_not_in, made, missing, passed, run,
+    run_failing, stderr_of, test,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
-    let all: [Named; 9] = [
+    let all: [Named; 11] = [
         ("no_machine_code_at_all", no_machine_code),
         ("code_for_lto_beside_bitcode", lto_and_bitcode),
         ("missing_architecture", missing_architecture),
@@ -23,6 +23,8 @@ pub(super) fn trials() -> Vec<Trial> {
         ("undefined_device_symbol", undefined_symbol),
         ("two_modules_of_one_id", same_id),
         ("damaged_modules", damaged),
+        ("clang_lacks_an_architecture", clang_lacks_architecture),
+        ("kernels_of_lto_code_launched_elsewhere", lto_kernel),
     ];
     all.into_iter()
         .map(|(name, check)| {
@@ -88,6 +90,55 @@ fn missing_architecture(toolkit: &Toolkit, work: &Work) -> Outcome {
     let line = [object(toolkit, "main", &["90"])?, "libother.a".to_owned()];
     run(&mut link(toolkit, work, &line)?)?;
     passed()
+}
+
+/// The device code of a clang object is in each image, or a warning says for which GPU it is missing.
+fn clang_lacks_architecture(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let archs = &["80", "90"];
+    let clang = super::mixed::by_clang(toolkit, work, "clang.o", &["--no-offload-arch=sm_90"])?;
+    let line = [
+        object(toolkit, "mixed", archs)?,
+        clang,
+        object(toolkit, "other", archs)?,
+    ];
+    let said = stderr_of(&mut link(toolkit, work, &line)?)?;
+    expect_in(
+        &said,
+        "warning: no image is linked for nvptx64-nvidia-cuda (sm_90): ",
+    )?;
+    expect_in(
+        &said,
+        "clang.o: no code for sm_90, but objects of nvcc have",
+    )?;
+    expect_in(&said, "--offload-arch=sm_90 as well")?;
+    passed()
+}
+
+/// nvlink drops kernels of code for link-time optimization that no host code of these objects
+/// launches. Host code of an object with machine code may.
+fn lto_kernel(toolkit: &Toolkit, work: &Work) -> Outcome {
+    work.file("one.cu", "__global__ void k(int *p) { *p = 1; }\n");
+    work.file(
+        "two.cu",
+        "extern __global__ void k(int *);\nint main() { k<<<1, 1>>>(nullptr); }\n",
+    );
+    for (name, code) in [("one", "lto_90"), ("two", "sm_90")] {
+        let path = |ending: &str| {
+            let file = work.path().join(format!("{name}.{ending}"));
+            file.display().to_string()
+        };
+        let code = format!("-gencode=arch=compute_90,code={code}");
+        let words = ["-rdc=true", "-c", &code, "-o", &path("o"), &path("cu")];
+        toolkit.nvcc(work, &words.map(str::to_owned))?;
+    }
+    run(&mut link(
+        toolkit,
+        work,
+        &["one.o", "two.o"].map(str::to_owned),
+    )?)?;
+    let images = super::cubins(toolkit, work, &work.path().join("program"))?;
+    let has_kernel = images.iter().any(|(_, text)| text.contains("_Z1kPi"));
+    ensure(has_kernel, || format!("{images:?}")).and(passed())
 }
 
 fn only_ptx(toolkit: &Toolkit, work: &Work) -> Outcome {

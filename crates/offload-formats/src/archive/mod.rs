@@ -22,7 +22,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
 pub use read::shown_name;
-pub use read::{ArchiveFault, ArchiveMember, ArchiveMembers, MemberContents, member_at, members};
+pub use read::{
+    ArchiveFault, ArchiveMember, ArchiveMembers, MemberContents, is_thin, member_at, members,
+};
 pub use write::{NewMember, write, write_plain};
 
 // Checks of the names of members of archives that are unpacked to directories (zip, tar).

@@ -110,6 +110,11 @@ impl fmt::Display for ArchiveFault {
 
 impl std::error::Error for ArchiveFault {}
 
+/// Whether the archive `data` is thin: its members are files of their own.
+pub fn is_thin(data: &[u8]) -> bool {
+    data.starts_with(&magic::THIN_ARCHIVE)
+}
+
 /// Returns the members of the archive `data`. Fails if `data` is not an archive, or if its symbol
 /// index or table of names is damaged.
 pub fn members(data: &[u8]) -> Result<ArchiveMembers<'_>, ArchiveFault> {
@@ -172,7 +177,7 @@ impl<'data> Iterator for ArchiveMembers<'data> {
             }
             Err(error) => {
                 let (at, header) = first_member_header(self.data, self.end);
-                let is_thin = self.data.starts_with(&magic::THIN_ARCHIVE);
+                let is_thin = is_thin(self.data);
                 if is_thin
                     && header.is_some_and(|header| nested(header.name.trim_ascii_end()).is_some())
                 {

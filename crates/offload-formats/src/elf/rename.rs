@@ -339,6 +339,10 @@ impl<'a> Renaming<'a> {
             };
             if let Some(names) = names {
                 symbol.name = moved(names, symbol.name.into(), at)? as u32;
+                let name = names.bytes.get(symbol.name as usize..);
+                if name.is_some_and(is_region_id) {
+                    symbol.other = symbol.other.with_visibility(elf::STV_HIDDEN);
+                }
             }
             if let Some(strings) = self.strings_of(number, symbol.shndx) {
                 let end = moved(strings, symbol.value.saturating_add(symbol.size), at)?;
@@ -443,6 +447,13 @@ impl<'a> Renaming<'a> {
         }
         Ok(Cow::Owned(body))
     }
+}
+
+/// Whether a name is that of a constant whose address identifies a target region. It is weak, and
+/// only clang's numbers keep it apart from those of other programs and libraries.
+fn is_region_id(name: &[u8]) -> bool {
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    name.starts_with(b".__omp_offloading_") && name.ends_with(b".region_id")
 }
 
 /// The new position of the string at `old`.
