@@ -2,7 +2,6 @@
 //! compiler and the host linker that record their arguments. LLVM's wrapper can use the same
 //! stand-ins.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -227,8 +226,14 @@ impl Work {
 
     /// A script in this directory.
     pub(crate) fn tool(&self, name: &str, script: &str) -> PathBuf {
-        let path = self.file(name, script);
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+        // Another process writes the script. A child process of another test could inherit a file
+        // that is open for writing here, and then the script could not start (ETXTBSY).
+        let text = self.file(&format!("{name}.text"), script);
+        let path = self.path().join(name);
+        let mut install = Command::new("install");
+        let status = install.args(["-m", "755"]).args([&text, &path]).status();
+        assert!(status.is_ok_and(|status| status.success()), "{name}");
+        std::fs::remove_file(text).expect("the text exists");
         path
     }
 
