@@ -35,9 +35,10 @@ const WAIT_LIMIT: Duration = Duration::from_secs(30);
 /// The options of `offld cache`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The commands use the same cache as a link with the same environment: the directory OFFLD_CACHE, else XDG_CACHE_HOME/offld, \
-    else ~/.cache/offld.\nOFFLD_CACHE=off or --wrapper-cache=off turns the cache off; OFFLD_CACHE_SIZE sets the size limit.\n\
-    OFFLD_CACHE_LOG=FILE: each device link appends a line of JSON to FILE, for `offld cache stats --since=TIME` and `offld explain`."
+    after_help = "OFFLD_CACHE sets the directory of the cache [default: XDG_CACHE_HOME/offld, then ~/.cache/offld].\n\
+    OFFLD_CACHE=off or --wrapper-cache=off turns the cache off. OFFLD_CACHE_SIZE sets the size limit.\n\
+    With OFFLD_CACHE_LOG=FILE, each device link appends a line of JSON to FILE. `offld cache stats --since=TIME` and\n\
+    `offld explain` read FILE."
 )]
 pub(super) struct Options {
     #[command(subcommand)]
@@ -46,28 +47,28 @@ pub(super) struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show the size of the cache, and its hits and misses
+    /// Show the size, hits and misses of the cache
     Stats {
-        /// Write the report as JSON
+        /// Print the report as JSON
         #[arg(long)]
         json: bool,
-        /// Summarize the device links of the build log since TIME: a duration such as 90s, 15m, 2h
-        /// or 1d, a time such as 14:30 or 2026-11-23T14:30, or @SECONDS since 1970
+        /// Summarize the build log since TIME: 90s, 15m, 2h or 1d ago; 14:30 or 2026-11-23T14:30;
+        /// or @SECONDS since 1970
         #[arg(long, value_name = "TIME")]
         since: Option<String>,
         /// Read this build log [default: OFFLD_CACHE_LOG]
         #[arg(long, value_name = "FILE")]
         log: Option<PathBuf>,
     },
-    /// Print why the last device links of OUTPUT were misses or uncached
+    /// Print why the last device links of OUTPUT were not taken from the cache
     Why {
-        /// Write the report as JSON
+        /// Print the report as JSON
         #[arg(long)]
         json: bool,
-        /// Read the history of this output of a link
+        /// Explain the device links of this linked file
         output: PathBuf,
     },
-    /// Remove everything from the cache, and reset the counts
+    /// Remove all entries from the cache, and reset the statistics
     Clear,
     /// Print the directory of the cache
     Path,

@@ -32,25 +32,25 @@ const SCHEMA: u32 = 1;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Patterns are [KIND:][TRIPLE:]ARCH[:FEATURES], with * ? [abc] in names: gfx90a, gfx9*, hip:gfx942:xnack+, sm_90, cpu, native.\n\
-    With --keep and --drop, an image stays if --keep selects it and --drop does not.\n\n\
-    Exit status: 0, or 2 if a file could not be read or changed; such a file is unchanged.\n\n\
+    With both --keep and --drop, --drop takes precedence.\n\n\
+    Exit status: 0, or 2 if a file could not be read or changed. Files with errors stay unchanged.\n\n\
     Examples:\n  offld prune --keep gfx90a,gfx942 libhip.so -o small/libhip.so\n  offld prune --keep native --in-place program\n  \
     offld prune --drop 'sm_[567]?' -d pruned wheels/*.whl"
 )]
 #[command(group = clap::ArgGroup::new("which").required(true).multiple(true).args(["keep", "drop"]))]
 pub(super) struct Prune {
-    /// Objects, libraries, programs, archives, wheels, bundles or other containers; directories
-    /// with such files
+    /// Prune files, or all files in directories: objects, libraries, programs, archives, wheels,
+    /// bundles, other containers
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Keep only images for these devices
+    /// Keep only images that match these patterns
     #[arg(long, value_name = "PATTERNS", value_hint = ValueHint::Other, value_delimiter = ',')]
     keep: Vec<Selector>,
-    /// Remove images for these devices
+    /// Remove images that match these patterns
     #[arg(long, value_name = "PATTERNS", value_hint = ValueHint::Other, value_delimiter = ',')]
     drop: Vec<Selector>,
-    /// Allow removing the last image of a registration, bundle or object; OpenMP programs then run
-    /// on the host, CUDA and HIP programs fail
+    /// Allow removing the last image of a registration, bundle or object (without images, OpenMP
+    /// programs run on the host, CUDA and HIP programs fail)
     #[arg(long)]
     allow_empty: bool,
     #[command(flatten)]
@@ -93,20 +93,20 @@ fn resolve_native(selectors: Vec<Selector>) -> Result<Vec<Selector>> {
 /// The options of `offld replace`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "N is the number of the image in `offld inspect`; for a wheel, in the report of the whole wheel. For a directory, pass\n\
-    --image FILE:N=IMAGE. FILE is absolute, or relative to that directory or the current one. The metadata of the image in\n\
-    its container stays unchanged.\n\n\
-    Exit status: 0, or 2 if a file could not be read or changed; such a file is unchanged.\n\n\
+    after_help = "N is the number of the image in the report of `offld inspect`; for a wheel, inspect the whole wheel. For a directory, pass\n\
+    --image FILE:N=IMAGE. FILE is an absolute path, or relative to the edited directory or the current directory. The container\n\
+    keeps the metadata of the replaced image.\n\n\
+    Exit status: 0, or 2 if a file could not be read or changed. Files with errors stay unchanged.\n\n\
     Examples:\n  offld replace program --image 1=tuned.hsaco -o tuned\n  offld replace libk.so --image 0=a.cubin --image 3=b.cubin --in-place\n  \
     offld replace some.whl --image 7=tuned.hsaco -d new\n  \
     offld replace build --image lib/libk.so:0=a.cubin --image lib/libm.so:2=b.cubin -d tuned"
 )]
 pub(super) struct Replace {
-    /// A program, library, archive, object, wheel, bundle or other container, or a directory with
-    /// such files
+    /// Edit this file (program, library, archive, object, wheel, bundle, other container) or
+    /// directory
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Replace image N with the file IMAGE; in a directory, image N of FILE
+    /// Replace image N (in a directory: image N of FILE) with the file IMAGE
     #[arg(long = "image", value_name = "[FILE:]N=IMAGE", required = true)]
     images: Vec<OsString>,
     #[command(flatten)]
@@ -162,19 +162,20 @@ fn new_image(text: &OsString) -> Result<NewImage> {
 /// The options of `offld recompress`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Compressed HIP bundles, OffloadBinaries of version 3 and zstd entries of fatbinaries are recompressed by the method they have:\n\
-    zstd or zlib. The zstd window of a bundle covers all of its images, so data that several images share is stored once; HIP\n\
-    runtimes of ROCm 6.2 and later, and of LLVM 19 and later, read such bundles. LZ4 entries of fatbinaries do not change.\n\n\
-    Exit status: 0, or 2 if a file could not be read or changed; such a file is unchanged.\n\n\
+    after_help = "The command recompresses compressed HIP bundles, OffloadBinaries of version 3 and zstd entries of fatbinaries. The\n\
+    compression method, zstd or zlib, stays. The zstd window of a bundle covers 256 MiB of images, or 2 GiB from level 20 on.\n\
+    Data that is repeated within the window is stored once. HIP runtimes of ROCm 6.2 and later, and of LLVM 19 and later, read\n\
+    recompressed bundles. LZ4 entries of fatbinaries do not change.\n\n\
+    Exit status: 0, or 2 if a file could not be read or changed. Files with errors stay unchanged.\n\n\
     Examples:\n  offld recompress --level 19 libhip.so -o small/libhip.so\n  offld recompress --level 22 -d small build/lib"
 )]
 pub(super) struct Recompress {
-    /// Objects, libraries, programs, archives, wheels, bundles or other containers; directories
-    /// with such files
+    /// Recompress files, or all files in directories: objects, libraries, programs, archives, wheels,
+    /// bundles, other containers
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Set the zstd level, 1 to 22; compilers use 3; from 20 on, window and memory grow with the
-    /// images
+    /// Set the zstd level: 1 to 22 (compilers use 3; levels from 20 on can require 2 GiB of memory
+    /// or more)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=22))]
     level: i32,
     #[command(flatten)]
@@ -199,14 +200,14 @@ pub(super) fn recompress(options: Recompress, shell: &Arc<Shell>) -> Result<()> 
 /// The options of `offld strip-device`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The command removes debug sections from AMD images, NVIDIA cubins and CPU images. Everything that a runtime loads stays unchanged:\n\
-    segments, addresses, symbols and kernel metadata. Host code keeps its debug information; `strip` removes that.\n\n\
-    Exit status: 0, or 2 if a file could not be read or changed; such a file is unchanged.\n\n\
+    after_help = "The command removes debug sections from AMD images, NVIDIA cubins and CPU images. Data that a runtime loads stays unchanged:\n\
+    segments, addresses, symbols and kernel metadata. To remove debug information from host code, run `strip`.\n\n\
+    Exit status: 0, or 2 if a file could not be read or changed. Files with errors stay unchanged.\n\n\
     Examples:\n  offld strip-device --in-place libhip.so\n  offld strip-device -d small build/lib"
 )]
 pub(super) struct StripDevice {
-    /// Objects, libraries, programs, archives, wheels, bundles or other containers; directories
-    /// with such files
+    /// Strip files, or all files in directories: objects, libraries, programs, archives, wheels,
+    /// bundles, other containers
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -223,26 +224,25 @@ pub(super) fn strip_device(options: StripDevice, shell: &Arc<Shell>) -> Result<(
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("place").required(true).multiple(false).args(["output", "in_place", "dir", "dry_run"]))]
 struct EditOptions {
-    /// Write the new file to OUT; - for stdout
+    /// Write the new file to OUT (- is stdout)
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
     /// Replace the original files
     #[arg(long)]
     in_place: bool,
-    /// Write the new files below DIR, under their names; for directories, copy all other files as
-    /// well
+    /// Write new files below DIR, under the original names, and copy other files of directories
     #[arg(short, long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Report the changes, and write nothing
+    /// Report the changes without writing files
     #[arg(long)]
     dry_run: bool,
-    /// Also change signed files and, in place, files with several hard links
+    /// Skip the checks for signatures, hard links (--in-place) and unsuitable new images (replace)
     #[arg(long)]
     force: bool,
     /// Give changed programs and libraries a new build ID
     #[arg(long)]
     new_build_id: bool,
-    /// Write the report as JSON to stdout, with digests of the files
+    /// Print the report as JSON, with digests of the files
     #[arg(long)]
     json: bool,
     /// Show sizes in bytes

@@ -35,32 +35,32 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         "COMPILER_PATH",
         LINK,
-        "Directories in which clang searches for linkers. If another linker appears there, the device link runs again.",
+        "Directories in which clang searches for linkers. A new linker in one of the directories invalidates cached device links.",
     ),
     row(
         "COMPRESSED_BUNDLE_FORMAT_VERSION",
         BUNDLER,
-        "Version of compressed bundles to write: 2 or 3 (default: 3).",
+        "Version of compressed bundles to write: 2 or 3 [default: 3].",
     ),
     row(
         "HOME",
         LINK,
-        "Home directory: XDG_CACHE_HOME defaults to its .cache.",
+        "Home directory; the default of XDG_CACHE_HOME is HOME/.cache.",
     ),
     row(
         "LC_ALL",
         ALL,
-        "Locale (default: LC_CTYPE, then LANG). If it is set and not UTF-8, the output is ASCII.",
+        "Locale; if set and not UTF-8, the output is ASCII [default: LC_CTYPE, then LANG].",
     ),
     row(
         "LD_LIBRARY_PATH",
         LINK,
-        "Directories in which GNU ld also searches for libraries that other libraries need.",
+        "Directories in which GNU ld and offld check search for needed shared libraries.",
     ),
     row(
         "LD_RUN_PATH",
         LINK,
-        "Directories that GNU ld writes to the output as its run path, and searches.",
+        "Run path that GNU ld writes to the output, and searches for needed shared libraries.",
     ),
     row(
         "LIB",
@@ -70,28 +70,28 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         "LIBRARY_PATH",
         LINK,
-        "Library directories that NVIDIA's linker also searches. If it is set, NVIDIA device links are not cached.",
+        "Directories in which NVIDIA's linker searches for libraries. If LIBRARY_PATH is set, NVIDIA device links are not cached.",
     ),
     row(
         "MAKEFLAGS",
         LINK,
-        "Set by make: its jobserver limits the device links that run at the same time; -j1 means one.",
+        "Options that make sets: a jobserver limits parallel device links, and -j1 allows one at a time.",
     ),
     row("NO_COLOR", ALL, "If set, messages have no colors."),
     row(
         "OFFLD_CACHE",
         LINK,
-        "Directory of the cache, or off (default: offld in XDG_CACHE_HOME); --wrapper-cache= takes precedence.",
+        "Directory of the cache, or off; --wrapper-cache= takes precedence [default: XDG_CACHE_HOME/offld].",
     ),
     row(
         "OFFLD_CACHE_KEY",
         LINK,
-        "File of the key that signs entries of the remote cache: at least 32 bytes, readable by its owner only.",
+        "File with the key that signs entries of the remote cache: at least 32 bytes, readable only by the owner.",
     ),
     row(
         "OFFLD_CACHE_LOG",
         LINK,
-        "Build log: each device link appends a line of JSON with its cache result, the cause of a miss, and its cost.",
+        "Build log, a file to which each device link appends a line of JSON: the cache result, the cause of a miss, and the cost.",
     ),
     row(
         "OFFLD_CACHE_REMOTE",
@@ -106,12 +106,12 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         "OFFLD_CACHE_REMOTE_TIMEOUT",
         LINK,
-        "Time limit of one request to the remote cache, in seconds (default: 2).",
+        "Time limit of one request to the remote cache, in seconds [default: 2].",
     ),
     row(
         "OFFLD_CACHE_SIZE",
         LINK,
-        "Size limit of the cache: bytes, or a size such as 500M (default: 5G); 0 turns the cache off.",
+        "Size limit of the cache: bytes, a size such as 500M, or 0 to turn the cache off [default: 5G].",
     ),
     row(
         "OFFLD_CLANG",
@@ -121,22 +121,22 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         "OFFLD_DISTRIBUTE",
         LINK,
-        "Compile ThinLTO translation units as separate jobs, each cached: auto, on or off (default: auto); --wrapper-distribute= takes precedence.",
+        "Compile and cache each ThinLTO translation unit separately: auto, on or off; --wrapper-distribute= takes precedence [default: auto].",
     ),
     row(
         "OFFLD_LATE_IMAGES",
         LINK,
-        "Insert images into a program after its host link: auto, on or off (default: auto); --wrapper-late-images= takes precedence.",
+        "Insert images into a program after the host link: auto, on or off; --wrapper-late-images= takes precedence [default: auto].",
     ),
     row(
         "OFFLD_LAUNCHER",
         LINK,
-        "Command that runs device links on other machines, such as srun -n1 -c{threads} --mem={mem}M. offld splits the command as a shell does, and replaces {threads}, {mem} (MiB) and {job} (a name). --wrapper-launcher= takes precedence.",
+        "Command that runs device links on other machines; for example, srun -n1 -c{threads} --mem={mem}M. offld splits the command as a shell does, and replaces {threads}, {mem} (MiB) and {job} (name of the job). --wrapper-launcher= takes precedence.",
     ),
     row(
         "OFFLD_LAUNCHER_WAIT",
         LINK,
-        "Time that a job may wait in the launcher's queue before this machine runs the job, in seconds (default: 600); --wrapper-launcher-wait= takes precedence.",
+        "Seconds that a job may wait in the launcher's queue before this machine runs the job; --wrapper-launcher-wait= takes precedence [default: 600].",
     ),
     row(
         "OFFLD_LINKER",
@@ -146,57 +146,57 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         "OFFLD_LLVM",
         LLVM,
-        "Path of the program offld-llvm, if it is neither next to offld nor in ../libexec/offld.",
+        "Path of the program offld-llvm [default: next to offld, then in ../libexec/offld].",
     ),
     row(
         "OFFLD_LLVM_TIMEOUT",
         LLVM,
-        "Time limit of offld-llvm for one request, in seconds (default: 120).",
+        "Time limit of offld-llvm for one request, in seconds [default: 120].",
     ),
     row(
         "OFFLD_LTO_PARTITIONS",
         LINK,
-        "Parallel partitions of full-LTO code generation for AMD GPUs: auto or a number (default: as clang sets it); --wrapper-lto-partitions= takes precedence.",
+        "Number of parallel partitions of full-LTO code generation for AMD GPUs, or auto; --wrapper-lto-partitions= takes precedence [default: clang's default].",
     ),
     row(
         "OFFLD_MEMORY",
         LINK,
-        "Memory limit of all device links of this user together: a size such as 8G, auto (free memory) or off (default: auto); --wrapper-memory= takes precedence.",
+        "Memory limit of all device links of this user together: a size such as 8G, auto (free memory) or off; --wrapper-memory= takes precedence [default: auto].",
     ),
     row(
         "OFFLD_MEMORY_ROOT",
         LINK,
-        "Directory below which proc and sys are read for the free memory, instead of /, for tests.",
+        "Directory with the proc and sys that report the free memory, for tests [default: /].",
     ),
     row(
         "OFFLD_NATIVE_ROOT",
         NATIVE,
-        "Directory below which offld check --for native, offld doctor, and native in patterns read sys and proc, instead of /, for tests and for examining a container from outside.",
+        "Directory with the proc and sys that describe the devices of this machine, for tests and for examining a container from outside [default: /]. The variable affects offld check --for native, offld doctor, and native in patterns.",
     ),
     row(
         "OFFLD_REMOTE_JOBS",
         LINK,
-        "Limit of jobs that the launcher runs at the same time (default: 32); --wrapper-remote-jobs= takes precedence.",
+        "Maximum number of jobs that the launcher runs at the same time; --wrapper-remote-jobs= takes precedence [default: 32].",
     ),
     row(
         "OFFLD_REPRODUCE",
         LINK,
-        "Directory for a reproduction of every link with device code, as with --reproduce=.",
+        "Directory in which each link with device code writes a tar file, as with --reproduce=.",
     ),
     row(
         "OFFLD_SHARED_TMP",
         LINK,
-        "Directory for temporary files of links with a launcher, at the same path on all machines (default: the directory of the output).",
+        "Directory for temporary files of links with a launcher, at the same path on all machines [default: the directory of the output].",
     ),
     row(
         "OFFLD_STABLE_NAMES",
         LINK,
-        "Give OpenMP kernels names that do not depend on the place of the source file: on, objects or off (default: on); --wrapper-stable-names= takes precedence.",
+        "Give OpenMP kernels names that do not depend on the location of the source file: on, objects or off; --wrapper-stable-names= takes precedence [default: on].",
     ),
     row(
         "OFFLD_TIME_TRACE",
         LINK,
-        "Directory for a time trace of every link with device code, one file per output, as with --wrapper-time-trace=.",
+        "Directory for time traces of links with device code, one file for each output, as with --wrapper-time-trace=.",
     ),
     row(
         "OFFLD_VERBOSE",
@@ -206,7 +206,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         "OFFLD_WITHIN",
         LINK,
-        "Internal; do not set. offld sets it for programs that it starts, so that a link inside a device link does not wait for that device link.",
+        "Internal; do not set. offld sets OFFLD_WITHIN in child processes, so that a link inside a device link does not wait for the outer link.",
     ),
     row(
         "OFFLOAD_BUNDLER_COMPRESS",
@@ -236,12 +236,12 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         "RAYON_NUM_THREADS",
         ALL,
-        "Number of threads (default: number of CPU cores).",
+        "Number of threads [default: number of CPU cores].",
     ),
     row(
         "TMPDIR",
         ALL,
-        "Directory for temporary files (default: TMP, TEMP, TEMPDIR, then /tmp).",
+        "Directory for temporary files [default: TMP, TEMP, TEMPDIR, then /tmp].",
     ),
     row(
         "VIRTUAL_ENV",
@@ -251,12 +251,12 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         "XDG_CACHE_HOME",
         LINK,
-        "Directory for caches of the user (default: ~/.cache); the default cache is offld in it.",
+        "Directory for caches of the user; the default of OFFLD_CACHE is XDG_CACHE_HOME/offld [default: ~/.cache].",
     ),
     row(
         "XDG_RUNTIME_DIR",
         LINK,
-        "Session directory of the user. offld processes use its subdirectory offld to see each other's device links.",
+        "Session directory of the user. All offld processes register running device links in XDG_RUNTIME_DIR/offld.",
     ),
 ];
 

@@ -17,7 +17,7 @@ use offload_formats::model::printable;
 /// The options of `offld help`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// A command, with its subcommand if any; a tool; or a topic, which `topics` lists
+    /// Explain this command (with subcommand), tool or topic; `topics` lists all topics
     #[arg(value_name = "COMMAND|TOOL|TOPIC")]
     words: Vec<OsString>,
 }
@@ -25,7 +25,7 @@ pub(super) struct Options {
 /// The options of `offld completions`.
 #[derive(Debug, Args)]
 pub(super) struct Completions {
-    /// The shell
+    /// Write completions for this shell
     #[arg(value_enum)]
     shell: clap_complete::Shell,
 }
@@ -62,7 +62,7 @@ pub(super) fn page(command: &clap::Command) -> String {
         }
     }
     text.push_str("Tools   ld.offld, clang-linker-wrapper and others, selected by the first\n");
-    text.push_str("        argument or the name of the executable: `offld help names`\n\n");
+    text.push_str("        argument or the name of the executable (see `offld help names`)\n\n");
     text.push_str(
         "More: offld help COMMAND, offld help TOPIC (offld help topics), offld --version\n",
     );
@@ -159,7 +159,7 @@ fn list() -> String {
         .map(|Topic { name, about, .. }| row(name, about));
     lines.for_each(|line| text.push_str(&line));
     text.push_str(
-        "\n`offld help COMMAND` explains a command, `offld help names` the emulated tools.\n",
+        "\n`offld help COMMAND` explains a command. `offld help names` lists the tools.\n",
     );
     text
 }

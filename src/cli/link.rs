@@ -55,30 +55,30 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, role: Role, ld_first: bool) -> Res
 /// The options of `offld thinlto-distributor`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "ld.lld (LLVM 22 and later) starts this command if its command line requests that, and adds JOBS.json. Device links request\n\
-    it with --wrapper-distribute. For any other ThinLTO link, pass:\n\n  \
+    after_help = "ld.lld (LLVM 22 and later) starts the program of --thinlto-distributor= with the argument JOBS.json. Device links with\n\
+    --wrapper-distribute set --thinlto-distributor= to this command. For other ThinLTO links, pass:\n\n  \
     ld.lld --thinlto-distributor=/usr/bin/offld --thinlto-distributor-arg=thinlto-distributor \\\n    \
     --thinlto-remote-compiler=/usr/bin/clang …\n\n\
-    The cache is that of links in this environment (OFFLD_CACHE, OFFLD_CACHE_REMOTE)."
+    OFFLD_CACHE and OFFLD_CACHE_REMOTE set the cache, as they do for links."
 )]
 pub(super) struct ThinltoDistributor {
-    /// The job description of ld.lld
+    /// Read the job description of ld.lld from this file
     #[arg(value_name = "JOBS.json")]
     jobs_file: PathBuf,
-    /// Run this many jobs at the same time [default: number of CPU cores, or as make's jobserver
-    /// allows]
+    /// Limit jobs that run at the same time [default: number of CPU cores, or make's jobserver]
     #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
     jobs: Option<usize>,
-    /// Set the cache directory, or turn the cache off (OFFLD_CACHE)
+    /// Set the cache directory, or turn the cache off: a directory or off (OFFLD_CACHE) [default:
+    /// ~/.cache/offld]
     #[arg(long, value_name = "DIR")]
     cache: Option<OsString>,
-    /// Write the report as JSON to this file, for the device link that waits for the command
+    /// Write a JSON report for the waiting device link to this file
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Exit when the device link that holds this named pipe has ended
     #[arg(long, value_name = "FILE", hide = true)]
     lifeline: Option<PathBuf>,
-    /// Run jobs on other machines with this command (OFFLD_LAUNCHER)
+    /// Use this command to run jobs on other machines (OFFLD_LAUNCHER)
     #[arg(long, value_name = "COMMAND")]
     launcher: Option<OsString>,
     /// Limit the time of a job in the launcher's queue, in seconds (OFFLD_LAUNCHER_WAIT) [default:
@@ -135,9 +135,9 @@ pub(super) fn thinlto_distributor(options: ThinltoDistributor, shell: &Arc<Shell
     offld links --as-ld ~/offld && g++ -B ~/offld main.o kernels.o"
 )]
 pub(super) struct Links {
-    /// The directory, created if it is missing
+    /// Create the symlinks in this directory (created if missing)
     dir: PathBuf,
-    /// Also create `ld`, for drivers such as gcc that only support -B DIR
+    /// Create an additional symlink `ld`, for drivers such as gcc that support only -B DIR
     #[arg(long)]
     as_ld: bool,
 }

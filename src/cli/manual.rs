@@ -22,7 +22,7 @@ use offld_system::shell::Shell;
 /// The options of `offld man`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// The directory, created if it is missing
+    /// Write the pages to this directory (created if missing)
     dir: PathBuf,
 }
 
@@ -184,7 +184,7 @@ fn offld_page(command: &Command, out: &mut Vec<u8>) -> std::io::Result<()> {
     head.control("SH", ["TOOLS"]);
     head.text([
         roman(
-            "offld acts as one of these tools if its executable has the name of the tool, or if the name is its first argument: ",
+            "offld acts as one of these tools if the executable or the first argument has the name of the tool: ",
         ),
         bold("offld ld ..."),
     ]);

@@ -28,12 +28,12 @@ const FAILED: u8 = 2;
 /// The options of `offld merge`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "If one of the files is a host half, the command restores the file that `offld split` has split.\n\
-    Otherwise the files are builds of one source for different devices, and the output is the first build with the images of all\n\
-    builds. The host code of all builds must be the same, every image must contain every registered kernel, and two images for one\n\
-    device must not differ.\n\
-    Compile all builds from the same source tree (OpenMP), and with the same -cuid= (HIP).\n\
-    In wheels and directories, files with the same name are merged; files without device code must be the same in all builds.\n\n\
+    after_help = "If one of the files is a host half, the command restores the original file of `offld split`.\n\
+    If no file is a host half, the files must be builds of one source for different devices. The output is the first build, with\n\
+    the images of all builds. The host code of all builds must be identical. Every image must contain every registered kernel.\n\
+    Two images for one device must be identical.\n\
+    For OpenMP, compile all builds from one source tree. For HIP, compile all builds with an identical -cuid=.\n\
+    In wheels and directories, files with equal names are merged. Files without device code must be identical in all builds.\n\n\
     Exit status: 0, or 2 if a file could not be read or merged.\n\n\
     Examples:\n  offld merge parts/libhip.so.host parts/libhip.so.*.part -o libhip.so\n  offld merge parts -d lib\n  \
     offld merge -o libsum.so gfx90a/libsum.so gfx942/libsum.so gfx1100/libsum.so\n  \
@@ -41,11 +41,11 @@ const FAILED: u8 = 2;
 )]
 #[command(group = clap::ArgGroup::new("place").required(true).multiple(false).args(["output", "dir"]))]
 pub(super) struct Options {
-    /// A host half and all its parts, or a directory with such files, as written by `offld split`;
-    /// or builds for different devices: files, wheels or directories
+    /// Join a host half and all parts (the files, or a directory written by `offld split`), or
+    /// merge builds for different devices (files, wheels or directories)
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Write the merged file or directory to OUT; - for stdout
+    /// Write the merged file or directory to OUT (- is stdout)
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
     /// Write the merged files below DIR

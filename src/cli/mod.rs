@@ -68,7 +68,7 @@ enum Family {
 pub(crate) const EMULATED_TOOLS: [EmulatedTool; 8] = [
     EmulatedTool {
         name: "clang-linker-wrapper",
-        about: "a replacement for LLVM's tool, which clang runs with -B DIR",
+        about: "the linker wrapper, which clang with -B DIR runs in place of LLVM's tool",
         only_as_ld: false,
         family: Family::Link,
         options: || tool_help::options(Role::Wrapper),
@@ -84,7 +84,7 @@ pub(crate) const EMULATED_TOOLS: [EmulatedTool; 8] = [
     },
     EmulatedTool {
         name: "ld",
-        about: "the linker, for drivers such as gcc that only support -B DIR",
+        about: "the linker, for drivers such as gcc that support only -B DIR",
         only_as_ld: true,
         family: Family::Link,
         options: || tool_help::options(Role::Ld),
@@ -92,7 +92,7 @@ pub(crate) const EMULATED_TOOLS: [EmulatedTool; 8] = [
     },
     EmulatedTool {
         name: "llvm-offload-binary",
-        about: "packs device images into OffloadBinaries, and extracts them from any supported file",
+        about: "packs device images into OffloadBinaries, and extracts images from any supported file",
         only_as_ld: false,
         family: Family::Packager,
         options: packager::options,
@@ -100,7 +100,7 @@ pub(crate) const EMULATED_TOOLS: [EmulatedTool; 8] = [
     },
     EmulatedTool {
         name: "clang-offload-packager",
-        about: "llvm-offload-binary under its name in LLVM up to 21",
+        about: "llvm-offload-binary, under the name of LLVM 21 and earlier",
         only_as_ld: false,
         family: Family::Packager,
         options: packager::options,
@@ -124,7 +124,7 @@ pub(crate) const EMULATED_TOOLS: [EmulatedTool; 8] = [
     },
     EmulatedTool {
         name: "clang-offload-bundler",
-        about: "a replacement for LLVM's tool: bundles code objects for several targets, and unbundles them",
+        about: "a replacement for LLVM's tool: bundles and unbundles code objects for several targets",
         only_as_ld: false,
         family: Family::Bundler,
         options: bundler::options,
@@ -188,11 +188,11 @@ fn by_word(word: &OsStr) -> Option<&'static EmulatedTool> {
 /// The options.
 #[derive(Debug, Args)]
 struct Selected {
-    /// Process only files and members of wheels, zip files and tar archives whose path or name
-    /// matches; repeatable
+    /// Process only matching files and package members (wheel, zip, tar), by path or name;
+    /// repeatable
     #[arg(long, value_name = "GLOB", value_hint = ValueHint::Other)]
     only: Vec<String>,
-    /// Skip files and members whose path or name matches; repeatable
+    /// Skip matching files and package members (wheel, zip, tar), by path or name; repeatable
     #[arg(long, value_name = "GLOB", value_hint = ValueHint::Other)]
     exclude: Vec<String>,
 }

@@ -30,7 +30,7 @@ struct Own {
     color: Color,
 }
 
-/// When there are colours, on the command line.
+/// Values of `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Color {
     Auto,
@@ -117,7 +117,7 @@ macro_rules! commands {
 
 commands! {
     "Set up"
-    /// Create symlinks named like LLVM's tools in DIR
+    /// Create symlinks in DIR, named like LLVM's tools
     "links" Links(link::Links) link::links;
     "Look"
     /// List the device code in files
@@ -135,7 +135,7 @@ commands! {
     /// Split files into a host half and a part per device
     "split" Split(split::Options) split::run;
     "Change"
-    /// Join split parts, or builds for several devices
+    /// Restore split files, or merge per-device builds
     "merge" Merge(merge::Options) merge::run;
     "Change"
     /// Replace device images in a file
@@ -150,19 +150,19 @@ commands! {
     /// Show, trim or clear the cache of device links
     "cache" Cache(cache::Options) cache::run;
     "Builds"
-    /// Show which steps of a build took the time
+    /// Show the slowest steps of a build
     "explain" Explain(reports::Explain) reports::explain;
     "Builds"
     /// Compile ThinLTO translation units for ld.lld
     "thinlto-distributor" ThinltoDistributor(link::ThinltoDistributor) link::thinlto_distributor;
     "Set up"
-    /// Report installed and missing parts for linking
+    /// Report installed and missing requirements of links
     "doctor" Doctor(reports::Doctor) reports::doctor;
     ""
     /// Explain a command, an emulated tool or a topic
     "help" Help(help::Options) help::run;
     "Shells"
-    /// Write completions for a shell to stdout
+    /// Print completions for a shell
     "completions" Completions(help::Completions) help::completions;
     "Shells"
     /// Write manual pages to a directory

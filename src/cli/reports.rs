@@ -22,35 +22,34 @@ use offload_files::{check, inspect};
 /// The options of `offld inspect`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit status: 0 if there is device code, 1 if there is none, 2 if a part could not be read\n\
-    (the errors are on stderr; the report covers the other parts).\n\n\
+    after_help = "Exit status: 0 if the files contain device code, 1 if the files contain no device code, 2 if a part could not be read\n\
+    (stderr has the errors; the report covers the readable parts).\n\n\
     Examples:\n  offld inspect --kernels program\n  offld inspect --json *.a | jq '.files[].images[].target'\n  \
     offld inspect --extract images libhip.so"
 )]
 pub(super) struct Inspect {
-    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives, .deb
-    /// packages, bundles or device images, also compressed with gzip, xz, zstd or bzip2;
-    /// directories with such files; - for stdin
+    /// Read files, all files in directories, or stdin (-): objects, libraries, programs, archives,
+    /// wheels, zip files, tar archives, .deb packages, bundles, device images; uncompressed, or
+    /// compressed with gzip, xz, zstd or bzip2
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Show kernels of ELF images: registers, shared memory, scratch memory, code size
+    /// Show registers, shared memory, scratch memory and code size of kernels in ELF images
     #[arg(long)]
     kernels: bool,
-    /// Show mangled kernel names; JSON has both names
+    /// Show mangled kernel names in the table
     #[arg(long, requires = "kernels")]
     no_demangle: bool,
-    /// Write the report as JSON
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// Write each image to a file in DIR; all or none, and never over existing files
+    /// Write each image to a new file in DIR; after an error, write no files
     #[arg(long, value_name = "DIR")]
     extract: Option<PathBuf>,
-    /// Read only headers, and compute no hashes; decompress compressed files and members, but only the
-    /// start of compressed bundles
+    /// Read only headers, compute no hashes, and decompress only the start of compressed bundles
     #[arg(long, conflicts_with_all = ["kernels", "extract"])]
     headers_only: bool,
-    /// Limit decompressed data to a size such as 500M or 2G, and always to 1000 times the file size
-    /// [default: 64G]
+    /// Limit decompressed data to a size such as 500M or 2G, but never to more than 1000 times the
+    /// file size [default: 64G]
     #[arg(long, value_name = "SIZE")]
     max_unpacked: Option<OsString>,
     /// Show sizes in bytes
@@ -59,7 +58,7 @@ pub(super) struct Inspect {
     /// Show all columns and full names, regardless of the terminal width
     #[arg(long)]
     wide: bool,
-    /// Show totals for each kind and target instead of images, from headers only
+    /// Read only headers, and show totals for each kind and target instead of images
     #[arg(long, conflicts_with_all = ["kernels", "json"])]
     summary: bool,
 }
@@ -104,27 +103,26 @@ pub(super) fn inspect(options: Inspect, shell: &Arc<Shell>) -> Result<()> {
 /// The options of `offld check`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit status: 0 if the verdict is yes, 1 if it is no or unknown, 2 if a file could not be read.\n\
+    after_help = "Exit status: 0 if the verdict is yes, 2 if a file could not be read, 1 for all other verdicts.\n\
     The verdict is the last line of the output.\n\n\
     Examples:\n  offld check program\n  offld check --for gfx90a:xnack+ libkernels.so\n  \
     offld check --for sm_90,sm_120 package.whl\n  offld check --for native build/\n  \
     offld check --json lib.so | jq '.files[].findings[].text'"
 )]
 pub(super) struct Check {
-    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives or .deb
-    /// packages, also compressed with gzip, xz, zstd or bzip2; directories with such files; - for
-    /// stdin
+    /// Read files, all files in directories, or stdin (-): objects, libraries, programs, archives,
+    /// wheels, zip files, tar archives, .deb packages; uncompressed, or compressed with gzip, xz,
+    /// zstd or bzip2
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Check which image each of these devices would load: gfx1101, gfx90a:xnack+, sm_120,
     /// x86-64-v3, aarch64-linux-gnu, a compute capability such as 8.6, a GPU such as rtx4090 or
-    /// mi300x, or native for this machine; with openmp:, cuda: or hip: in front, only in that
-    /// runtime
+    /// mi300x, or native for this machine; the prefix openmp:, cuda: or hip: selects one runtime
     #[arg(long = "for", value_name = "DEVICE", value_delimiter = ',', value_hint = ValueHint::Other)]
     devices: Vec<String>,
     #[command(flatten)]
     selected: Selected,
-    /// Write the report as JSON
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
 }
@@ -164,9 +162,9 @@ pub(super) fn check(options: Check, shell: &Arc<Shell>) -> Result<()> {
 /// The options of `offld explain`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With OFFLD_CACHE_LOG=FILE, a build writes a build log; with --wrapper-time-trace=FILE, a link writes a time trace. Time traces of\n\
-    clang (-ftime-trace) and of LLVM's wrapper are accepted, too. The critical path is inferred from start and end times: the step\n\
-    that ended last, the step that ended last before that one began, and so on.\n\n\
+    after_help = "With OFFLD_CACHE_LOG=FILE, a build writes a build log. With --wrapper-time-trace=FILE, a link writes a time trace. The command\n\
+    reads time traces of offld, clang (-ftime-trace) and LLVM's wrapper. offld infers the critical path from start and end times.\n\
+    The path ends with the step that ended last. The step before another one is the step that ended last before the other one started.\n\n\
     Exit status: 0, or 2 if a file could not be read.\n\n\
     Examples:\n  OFFLD_CACHE_LOG=$PWD/build.log make && offld explain build.log\n  offld explain --top 3 --json build.log link.json"
 )]
@@ -174,10 +172,10 @@ pub(super) struct Explain {
     /// Time traces and build logs from the same build
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// List this many of the slowest device links; 0 for all
+    /// List the N slowest device links (0 lists all)
     #[arg(long, default_value_t = 10, value_name = "N")]
     top: usize,
-    /// Write the report as JSON
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
     /// Show full names, regardless of the terminal width
@@ -203,17 +201,17 @@ pub(super) fn explain(options: Explain, shell: &Arc<Shell>) -> Result<()> {
 /// The options of `offld doctor`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The report covers links in the same environment: OFFLD_CLANG, OFFLD_LINKER, OFFLD_LLVM, OFFLD_CACHE and other variables apply.\n\
+    after_help = "The report covers links with the current values of OFFLD_CLANG, OFFLD_LINKER, OFFLD_LLVM, OFFLD_CACHE and other variables.\n\
     The command queries clang, offld-llvm and the remote cache, and changes nothing.\n\n\
     Exit status: 0 if OpenMP programs for the CPU can be linked, else 1.\n\n\
     Examples:\n  offld doctor\n  OFFLD_CLANG=/opt/rocm/llvm/bin/clang offld doctor\n  \
     offld doctor --json | jq '.links[] | select(.link | not) | .kind, .missing[].what'"
 )]
 pub(super) struct Doctor {
-    /// Write the report as JSON
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// Also show missing parts for GPUs that this machine does not have
+    /// Show missing requirements for all GPUs, not only for the GPUs of this machine
     #[arg(long)]
     all: bool,
 }

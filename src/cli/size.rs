@@ -27,41 +27,41 @@ const OVER_BUDGET: u8 = 3;
 /// The options of `offld size`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every byte of a file is counted once. The report shows the size in the file and the uncompressed size. Compressed bytes are\n\
-    distributed in proportion to uncompressed size.\n\n\
-    Exit status: 0, or 3 if a budget is exceeded, or 2 if a part could not be read (the errors are on stderr; the report covers the\n\
-    other parts).\n\n\
+    after_help = "Every byte of a file is counted once. The report shows the size in the file and the uncompressed size. Items in\n\
+    compressed data share the compressed bytes in proportion to uncompressed size.\n\n\
+    Exit status: 0, 3 if a limit of --budget is exceeded, or 2 if a part could not be read (stderr has the errors; the report\n\
+    covers the readable parts).\n\n\
     Examples:\n  offld size libtorch_cuda.so\n  offld size --by arch,kernel --top 5 --filter gemm libhip.so\n  \
     offld size --save v1.json libx.so   # and after the next build:\n  \
     offld size --diff v1.json --budget 'total<850M,gfx942<120M,growth<2%' libx.so"
 )]
 pub(super) struct Options {
-    /// Objects, libraries, programs, archives, wheels and other zip files, tar archives, .deb
-    /// packages, bundles or device images, also compressed with gzip, xz, zstd or bzip2;
-    /// directories with such files; - for stdin
+    /// Read files, all files in directories, or stdin (-): objects, libraries, programs, archives,
+    /// wheels, zip files, tar archives, .deb packages, bundles, device images; uncompressed, or
+    /// compressed with gzip, xz, zstd or bzip2
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Break the sizes down by these levels; several levels make a tree
+    /// Break the sizes down by one level, or by several levels as a tree
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LEVEL")]
     by: Vec<By>,
-    /// Show this many rows of each level; 0 for all
+    /// Show N rows of each level (0 shows all)
     #[arg(long, default_value_t = 20, value_name = "N")]
     top: usize,
-    /// Sort rows by size in the file, or by uncompressed size (inflated)
+    /// Sort rows by size in the file (file) or by uncompressed size (inflated)
     #[arg(long, value_enum, default_value = "file")]
     sort: Sort,
-    /// Count only bytes whose kernel, translation unit, section or architecture matches, ignoring
-    /// case
+    /// Count only bytes whose kernel, translation unit, section or architecture matches REGEX,
+    /// ignoring case
     #[arg(long, value_name = "REGEX")]
     filter: Option<String>,
     /// Compare with an earlier file, or with sizes written by --save
     #[arg(long, value_name = "OLD")]
     diff: Option<PathBuf>,
-    /// Set limits, such as total<850M,gfx942<120M,growth<2%, for total, inflated, host, growth
-    /// (needs --diff) or devices
+    /// Limit total, inflated, host, growth (requires --diff) or devices:
+    /// total<850M,gfx942<120M,growth<2%
     #[arg(long, value_name = "LIMITS")]
     budget: Vec<String>,
-    /// Allow limits for devices without images
+    /// Allow --budget limits for devices without images
     #[arg(long, requires = "budget")]
     allow_unmatched: bool,
     #[command(flatten)]
@@ -69,21 +69,20 @@ pub(super) struct Options {
     /// Write the sizes to a file, for --diff
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// List up to --top repeated images, and as many repeated kernels [default: the three largest of
-    /// each]
+    /// List up to --top repeated images and up to --top repeated kernels [default: 3 of each]
     #[arg(long)]
     duplicates: bool,
-    /// Write the report as JSON
+    /// Print the report as JSON
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
-    /// Write the report as Markdown
+    /// Print the report as Markdown
     #[arg(long)]
     markdown: bool,
-    /// Also write a self-contained web page, with a zoomable treemap and a table to search and sort
+    /// Write a self-contained web page to FILE, with a zoomable treemap and a sortable table
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Limit decompressed data to a size such as 500M or 2G, and always to 1000 times the file size
-    /// [default: 64G]
+    /// Limit decompressed data to a size such as 500M or 2G, but never to more than 1000 times the
+    /// file size [default: 64G]
     #[arg(long, value_name = "SIZE")]
     max_unpacked: Option<OsString>,
     /// Show sizes in bytes
@@ -99,7 +98,7 @@ pub(super) struct Options {
 enum By {
     /// The file
     File,
-    /// The member of a wheel, another zip file or a tar archive
+    /// The member of a wheel, zip file or tar archive
     Member,
     /// The architecture
     Arch,
@@ -107,9 +106,9 @@ enum By {
     Kind,
     /// The format of the container
     Container,
-    /// The translation unit, if the file names it
+    /// The translation unit, if recorded in the file
     Unit,
-    /// The kernel or device function, with the instances of a template below it
+    /// The kernel or device function, with instances grouped by template
     Kernel,
     /// The section
     Section,

@@ -28,23 +28,23 @@ const FAILED: u8 = 2;
 /// The options of `offld split`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The command writes NAME.host and NAME.DEVICE.part for each file NAME. `offld merge` restores the file, byte for byte unless a\n\
-    compressed stream cannot be reproduced. Images from compressed streams are uncompressed in the parts, so the parts together can be\n\
-    larger than the file. Files without device code are copied.\n\n\
+    after_help = "The command writes NAME.host and NAME.DEVICE.part for each file NAME. `offld merge` restores the file byte for byte, unless\n\
+    a compressed stream cannot be reproduced. The parts can be larger than the file, because images from compressed streams\n\
+    are uncompressed in the parts. Files without device code are copied.\n\n\
     Exit status: 0, or 2 if a file could not be read or split.\n\n\
     Examples:\n  offld split libhip.so -d parts\n  offld merge parts/libhip.so.host parts/libhip.so.*.part -o libhip.so\n  \
     offld split build/lib -d parts && offld merge parts -d build/lib"
 )]
 pub(super) struct Options {
-    /// Objects, libraries, programs, archives, wheels, bundles or other containers; directories
-    /// with such files
+    /// Split files, or all files in directories: objects, libraries, programs, archives, wheels,
+    /// bundles, other containers
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Write the parts below DIR
     #[arg(short, long, value_name = "DIR")]
     dir: PathBuf,
-    /// If a compressed stream cannot be reproduced byte for byte, leave it in the host half instead
-    /// of recompressing it
+    /// Leave compressed streams in the host half if recompression cannot reproduce the original
+    /// bytes
     #[arg(long)]
     keep_original: bool,
 }

@@ -50,12 +50,12 @@ pub(super) const TOPICS: &[Topic] = &[
         ..topic(
             "cache",
             "the cache of device links",
-            "A device link takes its image from the cache if its device code, arguments,\n\
-             tools and environment are unchanged. A program with such images also takes\n\
-             its registration code from the cache. The cache is on by default, with a limit\n\
-             of 5 GiB. offld relinks entries that it cannot read, and skips writes that fail.\n\n\
-             --wrapper-verbose reports a cache hit, or the cause of the miss, for each\n\
-             device link; `offld cache stats` prints totals; `offld explain` reads the log.",
+            "offld reuses a cached device image if the device code, arguments, tools and\n\
+             environment of the device link are unchanged. For unchanged images, offld\n\
+             reuses the cached registration code. The cache is on by default, with a limit\n\
+             of 5 GiB. offld rebuilds unreadable entries, and skips failed writes.\n\n\
+             --wrapper-verbose reports a cache hit or the cause of a miss for each device\n\
+             link. `offld cache stats` prints totals. `offld explain` reads the build log.",
         )
     },
     Topic {
@@ -72,16 +72,16 @@ pub(super) const TOPICS: &[Topic] = &[
         },
         ..topic(
             "cluster",
-            "device links on other machines, with Slurm, SSH and others",
-            "A launcher is a command that runs the arguments after its own as a command on\n\
-             another machine, and exits when that command has ended:\n\n  \
+            "device links on other machines, through Slurm, SSH or another launcher",
+            "A launcher runs a command on another machine, and exits when the command has\n\
+             ended. offld appends the command to the arguments of the launcher:\n\n  \
              export OFFLD_LAUNCHER='srun -Q -n1 -c{threads} --mem={mem}M -J {job}'\n  \
              export OFFLD_LAUNCHER='ssh far'\n\n\
-             Only device links and ThinLTO translation units run there. Cache hits, the\n\
-             host link and all queries to the compiler stay on this machine. All machines\n\
-             must see the compiler and the directory for temporary files at the same\n\
-             paths. If a job does not start, or a machine fails, this machine runs the job,\n\
-             and offld prints a warning.",
+             Only device links and ThinLTO translation units run on other machines. Cache\n\
+             hits, the host link and all queries to the compiler stay on this machine. All\n\
+             machines must see the compiler and the directory for temporary files at the\n\
+             same paths. If a job does not start, or another machine fails, offld prints a\n\
+             warning and runs the job on this machine.",
         )
     },
     Topic {
@@ -89,7 +89,7 @@ pub(super) const TOPICS: &[Topic] = &[
         ..topic(
             "environment",
             "all environment variables that offld reads",
-            "If an option sets the same value, the option takes precedence.",
+            "Options take precedence over environment variables.",
         )
     },
     Topic {
@@ -97,8 +97,8 @@ pub(super) const TOPICS: &[Topic] = &[
         ..topic(
             "exit-status",
             "the exit status of each command",
-            "Links and emulated tools: the status of the program that failed, 128+N if\n\
-             signal N ended that program or offld, 1 for all other errors.\n\
+            "Links and emulated tools: 0, the status of the program that failed, 128+N if\n\
+             signal N ended the program or offld, or 1 for all other errors.\n\
              Commands that are not in this list: 0, or 2 after an error.",
         )
     },
@@ -119,12 +119,14 @@ pub(super) const TOPICS: &[Topic] = &[
             "files",
             "files that offld writes in addition to its outputs",
             "The cache        XDG_CACHE_HOME/offld, else ~/.cache/offld; `offld cache path`\n\
-             Temporary files  a directory in TMPDIR for each link, removed at its end; with\n                 \
-             a launcher next to the output, or in OFFLD_SHARED_TMP\n\
+             Temporary files  a directory for each link, removed when the link ends: in\n                 \
+             TMPDIR, or with a launcher, next to the output or in\n                 \
+             OFFLD_SHARED_TMP\n\
              Running links    XDG_RUNTIME_DIR/offld, else offld-UID in TMPDIR: a file for\n                 \
              each process with device links; the last process removes the\n                 \
              directory\n\n\
-             offld writes complete outputs or none. There is no configuration file.",
+             offld writes each output completely or not at all. offld reads no configuration\n\
+             file.",
         )
     },
     Topic {
@@ -133,13 +135,14 @@ pub(super) const TOPICS: &[Topic] = &[
         ..topic(
             "late-images",
             "host links in parallel with device links",
-            "A host link needs only the locations of the device images. A late link runs\n\
-             the host link in parallel with the device links, with 48 bytes in place of\n\
-             each image, and inserts the images into the program when both are done.\n\
-             Images can have any size, because no linker reads them.\n\n\
-             auto  if possible, for at least 4 MiB of device code in the inputs\n\
-             on    if possible; otherwise --wrapper-verbose prints the reason\n\
-             off   never\n\n\
+            "A late link runs the host link in parallel with the device links. The host\n\
+             link uses 48 bytes in place of each device image. When all these links are\n\
+             done, offld inserts the images into the program. Images can have any size,\n\
+             because the host linker does not read the images.\n\n\
+             --wrapper-late-images= selects the links that are late:\n\n\
+             auto  all possible links with at least 4 MiB of device code in the inputs\n\
+             on    all possible links; --wrapper-verbose prints why a link is not late\n\
+             off   no links\n\n\
              Late links are not possible with -r, linker scripts, link maps, or linkers\n\
              other than ld.lld, GNU ld, gold, mold and wild.",
         )
@@ -148,7 +151,7 @@ pub(super) const TOPICS: &[Topic] = &[
         "link",
         "how to use offld in a build",
         "`offld links DIR` creates the tool links in DIR: symlinks named like LLVM's\n\
-         tools. Find your build in this list, and add the arguments below it:\n\n\
+         tools. Find your build in this list, and add the arguments on the next line:\n\n\
          clang with -fopenmp-targets=… or --offload-arch=…\n    \
          -B DIR\n\
          clang without offload flags, linking fat objects\n    \
@@ -159,10 +162,10 @@ pub(super) const TOPICS: &[Topic] = &[
          RUSTFLAGS=\"-Clinker=clang -Clink-arg=--ld-path=DIR/ld.offld\"\n\
          ld without a compiler driver, linking fat objects\n    \
          DIR/ld.offld in place of ld\n\n\
-         With clang's offload flags, pass -B DIR. If you pass only --ld-path= with these\n\
-         flags, LLVM's wrapper links the device code.\n\n\
-         --wrapper-verbose prints the commands of a link, --dry-run prints them and runs\n\
-         none, --wrapper-why prints which archive members are linked, and\n\
+         With clang's offload flags, pass -B DIR. With these flags and only --ld-path=,\n\
+         LLVM's wrapper links the device code.\n\n\
+         --wrapper-verbose prints the commands of a link. --dry-run prints the commands\n\
+         without running them. --wrapper-why prints which archive members are linked.\n\
          --wrapper-time-trace=FILE writes a time trace. With a compiler driver, prefix\n\
          each of these options with `-Wl,`.\n\
          `offld help ld.offld` and `offld help clang-linker-wrapper` list all options.",
@@ -174,10 +177,10 @@ pub(super) const TOPICS: &[Topic] = &[
             "lto",
             "link-time optimization of device code: ThinLTO, partitions",
             "-foffload-lto=thin, at compile time and at link time, optimizes each translation\n\
-             unit separately. After a change, only the changed units and those that import\n\
-             from them are compiled. Full LTO (-foffload-lto) optimizes all units of an\n\
-             architecture as one module, on one core; its code generation can be split into\n\
-             parallel partitions.",
+             unit separately. After a change, offld compiles only the changed units, and\n\
+             units that import from a changed unit. Full LTO (-foffload-lto) optimizes all\n\
+             units of an architecture as one module, on one core. Full-LTO code generation\n\
+             can be split into parallel partitions.",
         )
     },
     Topic {
@@ -190,10 +193,10 @@ pub(super) const TOPICS: &[Topic] = &[
             "memory",
             "limits on parallel device links and their memory",
             "A device link starts when a slot is free (a core, a token of make's jobserver,\n\
-             or one of the --wrapper-jobs= slots) and enough memory is free. offld knows\n\
-             the required memory from the last runs of the link, or estimates it. The limits\n\
-             apply to all offld processes of a user. A device link that would run alone\n\
-             always starts.",
+             or one of the --wrapper-jobs= slots) and enough memory is free. offld takes\n\
+             the required memory from the last runs of the link, or estimates the required\n\
+             memory. The limits apply to all offld processes of a user. If no other device\n\
+             link is running, a device link always starts.",
         )
     },
     Topic {
@@ -205,21 +208,21 @@ pub(super) const TOPICS: &[Topic] = &[
         ..topic(
             "names",
             "the tools that offld emulates",
-            "offld acts as one of these tools if its executable has the name of the tool, or\n\
-             if the name is its first argument: `offld ld …` is `ld.offld …`.\n\
-             `offld links DIR` creates symlinks with these names.",
+            "offld acts as one of these tools if the executable or the first argument has\n\
+             the name of the tool: `offld ld …` is `ld.offld …`.\n\
+             `offld links DIR` creates symlinks named like the tools.",
         )
     },
     topic(
         "selectors",
         "device patterns, for prune and size",
         "[KIND:][TRIPLE:]ARCH[:FEATURES]; an absent part matches any value. Separate\n\
-         several patterns with commas: an image is selected if one of them matches.\n\n\
+         patterns with commas. An image is selected if at least one pattern matches.\n\n\
          KIND      openmp, cuda, hip, sycl\n\
          TRIPLE    a triple in any spelling, or its first component: amdgcn, x86_64\n\
          ARCH      gfx90a, sm_90, x86-64-v3; * ? [abc] as in file names: gfx9*, sm_[67]?\n          \
-         cpu matches any CPU, native the devices of this machine\n\
-         FEATURES  xnack+, sramecc-: only images that require them\n\n\
+         cpu matches any CPU; native matches the devices of this machine\n\
+         FEATURES  xnack+, sramecc-; matches images that require all listed features\n\n\
          gfx90a        gfx90a and gfx90a:xnack+\n\
          gfx90a:xnack+ only images that require xnack+\n\
          hip:gfx9*     HIP images for gfx900, gfx90a, gfx942 …\n\

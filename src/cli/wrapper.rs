@@ -22,7 +22,7 @@ const KINDS: &[(&str, &str)] = &[
     ("sycl", "Wrap SYCL binaries"),
 ];
 const FORMS: &[(&str, &str)] = &[
-    ("bc", "LLVM bitcode (other names)"),
+    ("bc", "LLVM bitcode (names with other extensions)"),
     ("ll", "LLVM IR (.ll)"),
     ("s", "Assembly (.s)"),
     ("o", "Object (.o, .obj)"),

@@ -1,6 +1,6 @@
-//! The [`Session`]: the objects through which a link affects the outside (command runner, temporary
-//! directory, messages, signals, time trace). It is created once in `cli/` and passed to every
-//! stage.
+//! The [`Session`]: the objects that a process uses to affect its environment. These objects run
+//! commands, manage temporary files, print messages, handle signals and record the time trace.
+//! `cli/` creates one session and passes it to every stage of a link.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::shell::Shell;
 use crate::signals::Signals;
 use crate::trace::Trace;
 
-/// The objects through which one process affects the outside.
+/// The objects that one process uses to affect its environment.
 pub struct Session {
     /// Prints messages.
     pub shell: Arc<Shell>,
@@ -22,9 +22,9 @@ pub struct Session {
     pub scratch: Arc<Scratch>,
     /// Handles signals.
     pub signals: Arc<Signals>,
-    /// The time trace, which records nothing unless one was requested.
+    /// The time trace. Records nothing unless the user requested a time trace.
     pub trace: Trace,
-    /// Runs device links on other machines, if one is set.
+    /// Runs device links on other machines. `None`: all links run on this machine.
     pub launcher: Option<Launcher>,
 }
 
@@ -39,22 +39,23 @@ impl std::fmt::Debug for Session {
 /// Options of a session.
 #[derive(Debug, Clone, Default)]
 pub struct SessionOptions {
-    /// Print commands instead of running them.
+    /// Whether to print commands instead of running them.
     pub dry_run: bool,
-    /// Print commands before running them.
+    /// Whether to print each command before running it.
     pub verbose: bool,
-    /// Leave temporary files in `kept_in`.
+    /// Whether to leave temporary files in the directory `kept_in`.
     pub save_temps: bool,
-    /// Directory for temporary files that stay; an empty path is the current directory.
+    /// Directory for temporary files if `save_temps` is set. An empty path means the current
+    /// directory.
     pub kept_in: PathBuf,
-    /// File for a time trace.
+    /// Output file of the time trace. `None`: no time trace is recorded.
     pub time_trace: Option<PathBuf>,
-    /// Shortest span of a trace, in microseconds.
+    /// Length of the shortest span in the time trace, in microseconds. Shorter spans are omitted.
     pub time_trace_granularity: u32,
-    /// The process belongs to a caller of the library: it gets no signal handlers, and is not
-    /// replaced by another program.
+    /// Whether offld is a library in another program's process. In such a process, offld installs
+    /// no signal handlers and never replaces the process with another program.
     pub embedded: bool,
-    /// Directory for temporary files, if it is not the system's.
+    /// Directory for temporary files if `save_temps` is not set. `None`: the system's directory.
     pub temp_folder: Option<PathBuf>,
 }
 
@@ -105,12 +106,13 @@ impl Session {
         }
     }
 
-    /// Creates a session with default options, for commands that have no session options.
+    /// Creates a session with default options, for commands without session options.
     pub fn of(shell: &Arc<Shell>) -> Self {
         Session::new(Arc::clone(shell), SessionOptions::default())
     }
 
-    /// Prints a note that the temporary files in the printed commands are gone.
+    /// Prints a note that the printed commands refer to removed temporary files. Prints nothing if
+    /// there is no temporary directory.
     pub fn tell_of_removed_files(&self) {
         if let Some(folder) = self.scratch.folder() {
             let folder = folder.display();

@@ -76,7 +76,7 @@ pub struct Written {
 /// Plans the merge of directories. Returns the reasons if they cannot be merged.
 ///
 /// # Errors
-/// A directory cannot be read; a signal.
+/// A directory cannot be read, or a signal arrived.
 pub fn merge_folders(
     folders: &[PathBuf],
     session: &Session,
@@ -196,7 +196,7 @@ impl Folder {
     /// Writes the directory to `to`, each file atomically.
     ///
     /// # Errors
-    /// A file cannot be written; a signal.
+    /// A file cannot be written, or a signal arrived.
     pub fn write(mut self, to: &Path, session: &Session) -> Result<Vec<Written>> {
         let mut files = Vec::new();
         tree(&self.first, to, true, &mut files)?;

@@ -73,7 +73,7 @@ fn windows_rules_apply_to_microsofts_linker_only() {
 }
 
 fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a folder")
+    tempfile::tempdir().expect("cannot create a directory")
 }
 
 fn at(path: &Path) -> OsString {
@@ -108,7 +108,7 @@ fn a_file_may_be_named_twice_but_not_by_itself() {
     );
     fs::write(&b, "@a").expect("write");
     let error = expand(vec![at(&a)], Style::Gnu)
-        .expect_err("a circle")
+        .expect_err("a cycle of files")
         .to_string();
     let [a, b] = [a.display(), b.display()];
     assert_eq!(
@@ -161,7 +161,8 @@ proptest! {
     }
 }
 
-/// Real linkers, asked for files with unusual names, complain about exactly these names.
+/// Runs real linkers on files with unusual names, with direct arguments and with a response file.
+/// Both runs of a linker must have the same output and exit status.
 #[test]
 fn child_processes_read_back_spilled_arguments() {
     let folder = folder();
@@ -195,7 +196,7 @@ fn child_processes_read_back_spilled_arguments() {
     let rsp = folder.path().join("rsp");
     fs::write(&rsp, spill(&args, Style::Gnu)).expect("write");
     for linker in ["ld.bfd", "ld.lld", "ld.lld-22", "ld.lld-19", "mold"] {
-        // Linkers read empty files as empty linker scripts, so they open and read each of them.
+        // Linkers read empty files as empty linker scripts, so each linker opens all files.
         let direct = Command::new(linker).args(&args).output();
         let through = Command::new(linker).arg(at(&rsp)).output();
         match (direct, through) {

@@ -1,8 +1,9 @@
 //! Compiles the ThinLTO units of a device link as separate jobs.
 //!
-//! ld.lld starts `offld thinlto-distributor` (`distributor`), which looks up each unit in the cache
-//! and compiles the missing ones. So machines can share single units. The image equals the one that
-//! ld.lld generates in its own process.
+//! A ThinLTO unit is one bitcode module of the link. ld.lld starts `offld thinlto-distributor`
+//! (module `distributor`), which looks up the object of each unit in the cache. The distributor
+//! compiles the units whose objects are missing. Machines that share a remote cache can reuse each
+//! other's objects. The image is the same as if ld.lld compiled all units in its own process.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -32,16 +33,17 @@ const FIRST_RELEASE: u32 = 22;
 
 /// One link with distributed ThinLTO units.
 pub(super) struct Distribution {
-    /// The linker's arguments, except those that it passes to the distributor.
+    /// The arguments that [`linker_args`] returned.
     args: Vec<OsString>,
-    /// The distributor's arguments.
+    /// The arguments that [`distributor_args`] returned.
     distributor_args: Vec<OsString>,
-    /// Maximum number of units that compile at once, if it differs from the threads of the link.
+    /// Maximum number of units that compile at once. `None`: the link's number of threads.
     at_once: Option<usize>,
     report: PathBuf,
-    /// Lets the distributor detect the exit of this process.
+    /// Lets the distributor detect that this process exits.
     lifeline: Option<(PathBuf, Lifeline)>,
-    /// Held while other machines use the temporary directory.
+    /// Removes the temporary directory if this process is killed. Used only with a launcher, which
+    /// can run jobs on other machines.
     guard: Option<FolderGuard>,
     /// The temporary file and the display name of each input.
     names: Vec<(String, String)>,
@@ -50,7 +52,7 @@ pub(super) struct Distribution {
 /// Whether to distribute units if possible.
 ///
 /// # Errors
-/// Fails if the environment variable has an invalid value.
+/// Fails if the environment variable for this setting has an invalid value.
 pub(super) fn is_wanted(settings: &LinkSettings, session: &Session) -> Result<bool> {
     Ok(match settings.run.distribute.get()? {
         Distribute::Auto => session.launcher.is_some(),
@@ -60,8 +62,8 @@ pub(super) fn is_wanted(settings: &LinkSettings, session: &Session) -> Result<bo
 }
 
 impl Distribution {
-    /// Prepares the link of `query`, whose inputs go into `files`. Returns `None` if it has no
-    /// ThinLTO units.
+    /// Prepares the link of `query`. `files` are the temporary files for the inputs. Returns `None`
+    /// if the linker is not lld or the link has no ThinLTO units.
     ///
     /// The error is the reason why the linker has to compile the units itself.
     pub(super) fn of(
@@ -76,8 +78,8 @@ impl Distribution {
         if !resolved.is_lld() || !query.job.inputs.iter().any(|input| is_thin(&input.bytes)) {
             return None;
         }
-        // In a library, the current executable is the caller's, so the linker cannot start it as a
-        // distributor.
+        // If offld is a library, the current executable is not offld. The linker cannot start such
+        // an executable as the distributor.
         let in_library = !session.runner.can_be_replaced();
         let found = if in_library {
             Err("offld is used as a library".to_owned())
@@ -95,8 +97,8 @@ impl Distribution {
         }))
     }
 
-    /// Returns the linker's arguments for a link with `granted` threads. They are not part of the
-    /// cache key, because the image is the same.
+    /// Returns the linker's arguments for a link with `granted` threads. The cache key does not
+    /// cover these arguments, because distribution does not change the image.
     pub(super) fn arguments(&mut self, granted: usize, session: &Session) -> Vec<OsString> {
         if session
             .launcher
@@ -105,7 +107,7 @@ impl Distribution {
         {
             self.guard = FolderGuard::start(session);
         }
-        // A report from an earlier run.
+        // Remove a report that an earlier run left at this path.
         let _ = std::fs::remove_file(&self.report);
         let at_once = format!("--jobs={}", self.at_once.unwrap_or(granted));
         let lifeline = self
@@ -120,11 +122,14 @@ impl Distribution {
         self.args.iter().cloned().chain(args).collect()
     }
 
-    /// Prints the distributor's messages after the linker has ended, and adds the memory of its
-    /// jobs to the usage.
+    /// Prints the distributor's messages after the linker has ended. Adds the peak memory of the
+    /// distributor's jobs to the link's peak memory.
     ///
-    /// If one of the jobs failed, its error replaces the linker's. Also returns the reason not to
-    /// cache the image, if there is one.
+    /// Returns the completed link, and the reason not to cache the image, if there is one.
+    ///
+    /// # Errors
+    /// Fails if the linker failed. Returns the error of a failed job instead of the linker's error,
+    /// unless the linker ran out of memory.
     pub(super) fn ended(
         self,
         done: Result<Completed>,
@@ -134,7 +139,8 @@ impl Distribution {
     ) -> Result<(Completed, Option<String>)> {
         let report = Report::read(&self.report).unwrap_or_default();
         let (step, shell) = (&cmd.step, &session.shell);
-        // Warn only once about a launcher that fails.
+        // The distributor's warning about a failed launcher. `None` if this process does not know
+        // of the failure yet. The call also marks the launcher as failed.
         let known = report.given_up.as_ref().filter(|_| {
             session
                 .launcher
@@ -171,7 +177,7 @@ impl Distribution {
         }
     }
 
-    /// Replaces temporary file names in `text` by the names of the inputs.
+    /// Replaces the names of temporary files in `text` with the display names of the inputs.
     fn with_input_names(&self, text: &str) -> String {
         self.names
             .iter()
@@ -181,7 +187,10 @@ impl Distribution {
     }
 }
 
-/// Returns the linker's arguments, except those that it passes to the distributor.
+/// Returns the linker's arguments for distribution. [`Distribution::arguments`] adds more arguments
+/// for the distributor.
+///
+/// The error is the reason why the linker has to compile the units itself.
 fn linker_args(
     resolved: &ResolvedLink,
     query: &LinkQuery<'_>,
@@ -197,7 +206,7 @@ fn linker_args(
             compiler.path.display()
         ));
     }
-    // ld.lld writes the list of jobs as JSON, where paths must be UTF-8.
+    // ld.lld writes the list of jobs as JSON, and JSON requires paths in UTF-8.
     if [query.image, &compiler.path]
         .iter()
         .any(|path| path.to_str().is_none())
@@ -218,8 +227,9 @@ fn linker_args(
     Ok(args)
 }
 
-/// Translates the user's options to arguments of the distributor. Most settings from environment
-/// variables are omitted: the distributor inherits them, and its messages name them.
+/// Translates the user's options to arguments of the distributor. A cache or launcher that an
+/// environment variable sets is omitted, because the distributor inherits the variable. The
+/// messages of the distributor can then name the variable instead of an option.
 fn distributor_args(settings: &LinkSettings, session: &Session) -> Vec<OsString> {
     let Launching {
         launcher,
@@ -266,10 +276,11 @@ fn distributor_args(settings: &LinkSettings, session: &Session) -> Vec<OsString>
     args
 }
 
-/// Number of units to compile at once on this machine if the launcher fails later. A link with
-/// a launcher gets only one thread.
+/// Returns the number of units to compile at once on this machine if the launcher fails later. The
+/// link's number of threads does not fit, because a link with a launcher gets only one thread.
 ///
-/// `None`: as many as the link has threads.
+/// Returns `None` if the link's number of threads applies: without an available launcher, or if
+/// make's jobserver counts the jobs.
 fn at_once(jobs: Jobs, session: &Session) -> Option<usize> {
     session
         .launcher
@@ -282,8 +293,8 @@ fn at_once(jobs: Jobs, session: &Session) -> Option<usize> {
     })
 }
 
-/// Creates the distributor's lifeline for `image`. Without one, the distributor continues if this
-/// process is killed.
+/// Creates the lifeline for the distributor of `image`. Returns `None` if that fails: the
+/// distributor then continues even if this process is killed.
 fn lifeline(image: &Path) -> Option<(PathBuf, Lifeline)> {
     let path = image.with_extension("lifeline");
     let lifeline = Lifeline::at(&path).ok()?;
@@ -304,8 +315,10 @@ fn option(name: &str, value: impl Into<OsString>) -> OsString {
     option
 }
 
-/// Fails unless the linker can start distributors and has the compiler's release. Code from
-/// different releases may differ.
+/// Checks that the linker can start distributors, and that linker and compiler are from the same
+/// LLVM release. Different releases may generate different code.
+///
+/// The error is the reason why the linker has to compile the units itself.
 fn check_release(linker: &Path, compiler: &Compiler) -> Result<(), String> {
     let paths = (linker.display(), compiler.path.display());
     match compiler.major {
@@ -335,7 +348,7 @@ fn check_release(linker: &Path, compiler: &Compiler) -> Result<(), String> {
     }
 }
 
-/// Returns the first number with three parts in `text`, such as `22.1.8`.
+/// Returns the first version number with three parts in `text`, such as `22.1.8`.
 fn release_number(text: &str) -> Option<String> {
     let is_release = |word: &&str| {
         let parts: Vec<&str> = word.split('.').collect();
@@ -349,7 +362,7 @@ fn release_number(text: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Whether the compiler accepts these arguments.
+/// Whether the compiler accepts `options` for `triple`.
 fn takes(compiler: &Compiler, triple: &str, options: &[String]) -> bool {
     let target = format!("--target={triple}");
     let mut args = vec![
@@ -366,7 +379,8 @@ fn takes(compiler: &Compiler, triple: &str, options: &[String]) -> bool {
     run::stdout_of(&compiler.path, &args).is_some()
 }
 
-/// Returns a path to this program whose file name is `offld`. Other names select other tools.
+/// Returns a path to the current executable with the file name `offld`. Under other names, the
+/// executable acts as other tools. If necessary, a symlink is created next to `image`.
 fn own_executable(image: &Path) -> Result<PathBuf, String> {
     let me = std::env::current_exe()
         .map_err(|error| format!("cannot determine the path of offld: {error}"))?;

@@ -1,14 +1,16 @@
-//! The remote cache: the second level of the cache, shared between machines, on Redis, S3, WebDAV
-//! or in a directory. This file has its settings (`OFFLD_CACHE_REMOTE` and its companions); the
-//! modules below do the work.
+//! The remote cache: the second level of the cache. Several machines share a remote cache on Redis,
+//! S3 or WebDAV, or in a directory. This file has the settings of the remote cache, from
+//! `OFFLD_CACHE_REMOTE` and related environment variables. The submodules read and write the remote
+//! cache.
 //!
-//! Data from a remote cache is checked. Every object carries a digest, which is keyed if there is a
-//! key, and a blob's name is the digest of its contents. A remote cache that is slow or down costs
-//! one bounded wait and one warning, and is not used for the rest of the process. It never makes a
-//! link fail.
+//! Data from a remote cache is verified. Every object carries a digest, which depends on the secret
+//! key if there is one. The name of a blob is the digest of the blob's contents.
 //!
-//! Without the feature `remote-cache`, `disabled` has the same functions, and opening a remote
-//! cache is an error that names the feature.
+//! A slow or unreachable remote cache never makes a link fail. Such a cache causes one wait of
+//! limited length and one warning. The process then stops using the cache.
+//!
+//! Without the feature `remote-cache`, the module `disabled` provides the same functions. In such a
+//! build, opening a remote cache fails with an error that names the feature.
 
 #[cfg(feature = "remote-cache")]
 mod engine;
@@ -36,39 +38,40 @@ pub use disabled::Remote;
 #[cfg(feature = "remote-cache")]
 pub use shared::Remote;
 
-/// Receives warnings.
+/// A function that receives warnings.
 pub(crate) type WarnFn = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Supported URL schemes.
 const SCHEMES: [&str; 6] = ["redis", "rediss", "s3", "http", "https", "file"];
-/// Default time limit of one request.
+/// Default time limit for one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-/// Total waiting time of a link, as a multiple of the time limit of one request.
+/// Limit of a link's total waiting time, as a multiple of the time limit for one request.
 const TOTAL_FACTOR: u32 = 5;
-/// Largest time limit, in seconds: a day, which can be added to any time without overflow.
+/// Largest time limit for one request, in seconds. One day can be added to any time without
+/// overflow.
 const LONGEST_TIMEOUT: f64 = 86_400.0;
 
 /// Settings of a remote cache.
 #[derive(Debug, Clone)]
 pub struct RemoteSettings {
-    /// `redis://…`, `s3://…`, `http(s)://…` or `file://…`. It may contain credentials, so it must
-    /// not be printed: see [`RemoteSettings::shown`].
+    /// `redis://…`, `rediss://…`, `s3://…`, `http(s)://…` or `file://…`. The URL may contain
+    /// credentials, so print [`RemoteSettings::shown`] instead of the URL.
     pub url: OsString,
-    /// Whether the remote cache is only read, and never written.
+    /// Whether offld only reads the remote cache and never writes to it.
     pub read_only: bool,
-    /// Time limit of one request.
+    /// Time limit for one request.
     pub each: Duration,
-    /// Time limit of all waiting of a link.
+    /// Limit of a link's total waiting time.
     pub whole: Duration,
-    /// Key that signs the objects. Without one, they carry plain digests.
+    /// Key that signs the objects. Without a key, the objects carry unkeyed digests.
     pub key: Option<SecretKey>,
-    /// Warning about an invalid setting that is ignored, to be printed when the remote cache is
-    /// opened.
+    /// Warning about invalid settings, for which offld uses other values. The warning is printed
+    /// when the remote cache is opened.
     pub doubt: Option<String>,
 }
 
 impl RemoteSettings {
-    /// Default settings for a remote cache at `url`.
+    /// Returns the default settings for a remote cache at `url`.
     pub fn new(url: impl Into<OsString>) -> Self {
         RemoteSettings {
             url: url.into(),
@@ -80,14 +83,14 @@ impl RemoteSettings {
         }
     }
 
-    /// Reads the settings from the environment, without the key. Returns `None` if no remote cache
-    /// is named.
+    /// Reads all settings except the key from the environment. Returns `None` if
+    /// `OFFLD_CACHE_REMOTE` is not set.
     pub fn from_environment() -> Option<Self> {
         let mut settings = RemoteSettings::new(environment::get(OFFLD_CACHE_REMOTE)?);
         let mut doubts = Vec::new();
         if let Some(value) = environment::get(OFFLD_CACHE_REMOTE_READONLY) {
-            // A value other than 0 and 1 also makes the cache read-only: the user probably wants to keep
-            // this machine's results off the remote cache.
+            // An invalid value makes the remote cache read-only, like 1. The user probably wants to
+            // keep this machine's results out of the remote cache.
             settings.read_only = value != "0";
             if value != "0" && value != "1" {
                 doubts.push(format!(
@@ -110,14 +113,14 @@ impl RemoteSettings {
         Some(settings)
     }
 
-    /// The URL without credentials, for messages.
+    /// Returns the URL without credentials, for messages.
     pub fn shown(&self) -> String {
         shown(&self.url)
     }
 }
 
-/// The URL of the remote cache that the environment names, without credentials. `None` if the
-/// variable is not set, or this build does not support the URL.
+/// Returns the URL in `OFFLD_CACHE_REMOTE` without credentials. Returns `None` if the variable is
+/// not set, or if this build does not support the URL.
 pub fn shown_of_environment() -> Option<String> {
     let url = environment::get(OFFLD_CACHE_REMOTE).filter(|_| cfg!(feature = "remote-cache"))?;
     let scheme = url.to_str()?.split_once("://")?.0.to_ascii_lowercase();
@@ -129,13 +132,13 @@ fn seconds(text: &OsStr) -> Option<Duration> {
     (seconds > 0.0 && seconds <= LONGEST_TIMEOUT).then(|| Duration::from_secs_f64(seconds))
 }
 
-/// Removes possible secrets from `url`: everything before the last `@`, and every option that is
-/// not known to be harmless. Broken URLs must work as well, such as one whose password has a `/`
-/// instead of `%2F`.
+/// Removes possible secrets from `url`. Keeps the scheme, but removes the text between the scheme
+/// and the last `@`. Also removes every option that is not known to be harmless. Malformed URLs
+/// must not reveal secrets either, for example if a password has a `/` instead of `%2F`.
 fn shown(url: &OsStr) -> String {
     let text = url.to_string_lossy();
     let Some((scheme, rest)) = text.split_once("://") else {
-        // Any text is possible here, even a password.
+        // Text without a scheme may be anything, even a password, so it is not shown.
         return "an address that is not a URL".to_owned();
     };
     let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
@@ -153,8 +156,8 @@ fn shown(url: &OsStr) -> String {
 
 #[cfg(not(feature = "remote-cache"))]
 mod disabled {
-    //! The remote cache in a build without the feature `remote-cache`: opening one is an error that
-    //! names the feature.
+    //! The remote cache in a build without the feature `remote-cache`. Opening a remote cache fails
+    //! with an error that names the feature.
 
     use std::convert::Infallible;
     use std::fs::File;
@@ -171,7 +174,7 @@ mod disabled {
     pub struct Remote(Infallible);
 
     impl Remote {
-        /// Always returns an error, which names the feature.
+        /// Always returns an error that names the feature.
         pub fn open(_settings: &RemoteSettings, _warn: WarnFn) -> Result<Remote> {
             bail!(
                 "{OFFLD_CACHE_REMOTE} is ignored: this offld was built without the feature `remote-cache`"

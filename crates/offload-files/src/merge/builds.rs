@@ -69,7 +69,7 @@ type Seen = (String, Option<u64>);
 /// Merges files, which were opened at their paths. Newly composed data is in `spool`.
 ///
 /// # Errors
-/// A file is damaged or has a format that cannot be merged; a signal.
+/// A file is damaged or has a format that cannot be merged, or a signal arrived.
 pub fn merge(
     files: &[(PathBuf, FileSlice)],
     spool: &mut Spool,

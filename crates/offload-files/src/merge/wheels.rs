@@ -1,5 +1,6 @@
-//! Merges wheels and other zip files of several builds, matching members by name. Members without
-//! device code must be the same in all builds; times, order and compression may differ.
+//! Merges wheels and other zip files of several builds. Members with the same name are merged.
+//! Members without device code must have the same contents in all builds, except `RECORD` and some
+//! lines of `WHEEL`. The times, order and compression of members may differ.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -20,25 +21,30 @@ use offload_formats::magic::{START, may_have_device_code};
 use offload_formats::model::{printable, printable_name};
 use offload_formats::zip::{ZipMember, is_zip};
 
-/// Prefixes of the lines in a wheel's `WHEEL` that describe its interpreters, systems and packer.
-/// The result has the first build's lines.
+/// Prefixes of the lines in a wheel's `WHEEL` file that may differ between builds. These lines
+/// describe the supported interpreters and systems, and the tool that packed the wheel. The merged
+/// wheel has the lines of the first build.
 const PACKING: [&str; 3] = ["Tag:", "Build:", "Generator:"];
 
-/// A member in every build, with its zip file, in the order of the builds.
+/// One member of every build, in the order of the builds. Each element is the build's zip file and
+/// the member there.
 type Row<'r> = Vec<(&'r FileSlice, &'r ZipMember<'r>)>;
 
-/// The outcome for a member.
+/// The result of merging one member.
 enum Fate {
-    /// The member stays as in the first build. Number of its images, and their devices.
+    /// The member of the first build is used unchanged. The fields are the number of images in the
+    /// member, and the devices of these images.
     Same(usize, Vec<String>),
+    /// The member is merged from all builds.
     Merged(Box<Merged>),
+    /// The member cannot be merged, for these reasons.
     Refused(Vec<String>),
 }
 
-/// Merges zip files, which were opened at their paths.
+/// Merges zip files. Each element of `files` is the path and the opened contents of one build.
 ///
 /// # Errors
-/// A file is damaged or signed; a signal.
+/// Fails if a file is damaged or signed, or if a signal arrives.
 pub(super) fn merge(files: &[(PathBuf, FileSlice)], session: &Session) -> Result<Outcome> {
     let zips = files
         .iter()
@@ -134,7 +140,7 @@ pub(super) fn merge(files: &[(PathBuf, FileSlice)], session: &Session) -> Result
     }))
 }
 
-/// Merges a member of `files`, the builds.
+/// Merges one member. `files` are the builds, and `row` has the member of each build.
 fn merge_member(files: &[(PathBuf, FileSlice)], row: &Row<'_>, session: &Session) -> Result<Fate> {
     let (zip, member) = *row.first().context("no builds to merge")?;
     let is_stored_alike = |(zip, other): &(&FileSlice, &ZipMember<'_>)| {
@@ -179,7 +185,7 @@ fn merge_member(files: &[(PathBuf, FileSlice)], row: &Row<'_>, session: &Session
     )
 }
 
-/// Keeps a member, and lists its images.
+/// Keeps the member of the first build. Counts the images in this member and lists their devices.
 fn same(
     files: &[(PathBuf, FileSlice)],
     (zip, member): (&FileSlice, &ZipMember<'_>),
@@ -202,8 +208,8 @@ fn same(
     Ok(Fate::Same(count, devices))
 }
 
-/// Whether a member is the metadata file of a wheel (the specification "Binary distribution
-/// format", `WHEEL`).
+/// Whether `name` is the name of a wheel's metadata file, `WHEEL`. The Python specification "Binary
+/// distribution format" defines this file.
 fn is_wheel_file(name: &[u8]) -> bool {
     name.ends_with(b".dist-info/WHEEL") && name.iter().filter(|byte| **byte == b'/').count() == 1
 }
@@ -220,11 +226,12 @@ fn is_packing(one: &FileSlice, other: &FileSlice) -> bool {
     lines(one) == lines(other)
 }
 
-/// Checks that the zip file `piece`, which was written for the path `place`, has the merged
-/// `members`, each with its images.
+/// Checks a merged zip file: it must have all merged `members`, and each member must have the
+/// expected images. `piece` is the opened zip file, and `place` is its path.
 ///
 /// # Errors
-/// The zip file lacks a merged member or its images, because of a bug in offld; or a signal.
+/// Fails if the zip file lacks a merged member or an expected image, which is a bug in offld. Also
+/// fails if a signal arrives.
 pub(super) fn check(
     members: &[(Vec<u8>, Merged)],
     place: &Path,

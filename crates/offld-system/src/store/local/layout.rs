@@ -1,15 +1,15 @@
-//! On-disk layout below the root of a store:
+//! On-disk layout of a store, relative to the cache directory:
 //!
 //! ```text
 //! CACHEDIR.TAG marks the directory as a cache, which backup programs skip
-//! v3/b/a0/a0f3… a blob: the file itself, named by its digest
+//! v3/b/a0/a0f3… a blob: a copy of a cached file, named by the digest of its contents
 //! v3/r/17/17c2… a record, in the format of `record_file`
 //! v3/tmp/ files that are not complete yet
-//! v3/stats the counters; locked while they change
-//! v3/lock locked while a process collects
+//! v3/stats the counters; the file is locked while a process changes the counters
+//! v3/lock the file is locked while a process removes entries and leftover temporary files
 //! ```
 //!
-//! Also reads and writes these files, and lists the entries.
+//! This module reads and writes these files, and lists the entries (blobs and records).
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -33,37 +33,41 @@ use crate::threads::lock;
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n\
     # This directory is a cache of offld (docs/reference/cache.md). You can remove it at any time.\n";
 
-/// Directory of everything except the tag. An incompatible layout gets another number.
+/// Directory of all files except the cache directory tag. An incompatible layout gets a new number.
 pub(super) const VERSION: &str = "v3";
 /// Layouts of earlier releases. Releases with different layouts do not read each other's entries.
 pub(super) const EARLIER: [&str; 2] = ["v1", "v2"];
-/// Directories of the entries, and of temporary files.
+/// Directory of the blobs, below [`VERSION`].
 pub(super) const BLOBS: &str = "b";
+/// Directory of the records, below [`VERSION`].
 pub(super) const RECORDS: &str = "r";
+/// Directory of temporary files, below [`VERSION`].
 pub(super) const TMP: &str = "tmp";
-/// Files that are changed in place.
+/// File of the counters, below [`VERSION`].
 pub(super) const STATS: &str = "stats";
+/// Lock file, below [`VERSION`].
 pub(super) const LOCK: &str = "lock";
+/// File name of the cache directory tag.
 const TAG_NAME: &str = "CACHEDIR.TAG";
 
-/// Mode of new directories on the path to a cache directory that the user chose. Teams share such
-/// directories.
+/// Mode of a new cache directory that the user named, and of its new parents. The group may write,
+/// because teams share such directories.
 const MODE_OF_NAMED: u32 = 0o775;
-/// Mode of new directories that the XDG Base Directory Specification defines, such as `~/.cache`:
-/// it asks for this mode.
+/// Mode of a new default cache directory, and of its new parents, such as `~/.cache`. The XDG Base
+/// Directory Specification requires this mode.
 const MODE_OF_USER: u32 = 0o700;
 
 /// The directories of a store.
 pub(super) struct Layout {
-    /// The directory that the user named, as an absolute path.
+    /// The cache directory, as an absolute path.
     pub root: PathBuf,
-    /// Mode of that directory and its parents, if they are created, before the umask.
+    /// Mode, before the umask, of `root` and its parents when offld creates these directories.
     mode: u32,
-    /// The directory [`VERSION`] below `root`. `None` until it is opened.
+    /// The directory [`VERSION`] below `root`. `None` until the first use opens the directory.
     version: Mutex<Option<Arc<Folder>>>,
 }
 
-/// Location of a blob or record: the directory, and the name there.
+/// Location of a blob or record: its directory below [`VERSION`], and its file name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) folder: String,
@@ -71,8 +75,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The first two digits name a subdirectory, because file systems are slow with very many files
-    /// in one directory.
+    /// Returns the location of the file `name` in the directory `kind`. The first two digits of
+    /// `name` select a subdirectory, because very many files in one directory are slow.
     fn new(kind: &str, name: String) -> Place {
         let start: String = name.chars().take(2).collect();
         Place {
@@ -91,7 +95,7 @@ impl Layout {
         }
     }
 
-    /// A layout below the user's own cache directory.
+    /// Returns the layout of a store in the user's default cache directory.
     pub(super) fn of_user(root: PathBuf) -> Layout {
         Layout {
             mode: MODE_OF_USER,
@@ -107,18 +111,18 @@ impl Layout {
         Place::new(RECORDS, key.to_string())
     }
 
-    /// A path below [`VERSION`], for messages.
+    /// Returns the path of `below`, a name below [`VERSION`], for messages.
     pub(super) fn shown(&self, below: &str) -> String {
         self.root.join(VERSION).join(below).display().to_string()
     }
 
-    /// The path of a blob or record, for messages.
+    /// Returns the path of a blob or record, for messages.
     pub(super) fn shown_place(&self, place: &Place) -> String {
         self.shown(&format!("{}/{}", place.folder, place.name))
     }
 
-    /// Opens, once, the directory of everything except the tag. If it is removed or recreated
-    /// meanwhile, lookups in it miss.
+    /// Returns the directory [`VERSION`]. Opens the directory only if no earlier call has opened
+    /// it. If another process later removes or recreates the directory, lookups find nothing.
     pub(super) fn version(&self) -> io::Result<Arc<Folder>> {
         let mut version = lock(&self.version);
         if let Some(version) = version.as_ref() {
@@ -133,7 +137,8 @@ impl Layout {
         self.version()?.sub(names)
     }
 
-    /// Opens the directory `names` of the layout `version`, which is the current or an earlier one.
+    /// Opens the directory `names` of the layout `version`: the current layout or an earlier
+    /// layout.
     pub(super) fn folder_of(&self, version: &str, names: &str) -> io::Result<Folder> {
         if version == VERSION {
             self.folder(names)
@@ -142,12 +147,12 @@ impl Layout {
         }
     }
 
-    /// Opens the directory that the user named.
+    /// Opens the cache directory.
     pub(super) fn opened_root(&self) -> io::Result<Folder> {
         Folder::root(&self.root)
     }
 
-    /// Creates the base directories and the tag.
+    /// Creates the cache directory, its directory for temporary files, and the cache directory tag.
     pub(super) fn make(&self) -> Result<()> {
         make_root(&self.root, self.mode)
             .with_context(|| format!("cannot create the directory `{}`", self.root.display()))?;
@@ -170,44 +175,47 @@ impl Layout {
 
 #[cfg(test)]
 impl Layout {
-    /// The path of a blob or record.
+    /// Returns the path of a blob or record.
     pub(super) fn path(&self, place: &Place) -> PathBuf {
         self.below(&place.folder).join(&place.name)
     }
 
-    /// A path below [`VERSION`].
+    /// Returns the path of `name` below [`VERSION`].
     pub(super) fn below(&self, name: &str) -> PathBuf {
         self.root.join(VERSION).join(name)
     }
 }
 
-/// Creates the directory of a cache and its missing parents. Whatever the umask is, others cannot
-/// write to them: cached data becomes part of programs.
+/// Creates the cache directory and its missing parents. With any umask, only the owner and possibly
+/// the group can write to these directories, because cached data becomes part of programs.
 fn make_root(root: &Path, mode: u32) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(mode).create(root)
 }
 
-// The files of a store: records, temporary files in a directory of their own, and copies of blobs.
+// The files of a store: records, temporary files, and copies of blobs.
 //
-// A record has a header, then the bytes. The digest covers key and bytes, so a record under the
-// name of another one is as invalid as one with a flipped bit.
+// A record file is a header and the bytes of the record. The digest covers the key and the bytes.
+// So a record under the name of another record fails verification, like a record with a flipped
+// bit.
 //
 // ```text
+// offset size contents
 // 0 8 "offld\0r2"
-// 8 32 digest of key and bytes
-// 40 the bytes, to the end of the file
+// 8 32 digest of the key and the bytes
+// 40 … the bytes of the record, to the end of the file
 // ```
 
 const MAGIC: &[u8; 8] = b"offld\0r2";
+/// Size of the header, in bytes.
 const HEAD: usize = 40;
-/// Maximum file size, in bytes: records are read into memory whole. Larger files were not written
-/// by offld.
+/// Maximum size of a record file, in bytes. The size is limited because offld reads the whole file
+/// into memory. offld never writes larger record files.
 const LARGEST: u64 = 64 << 20;
 
-/// Returns the contents of a record file.
+/// Returns the contents of the record file for `key` and `bytes`.
 ///
 /// # Errors
-/// There are too many bytes.
+/// Fails if the file would be larger than [`LARGEST`].
 pub(super) fn record_file(key: Key, bytes: &[u8]) -> Result<Vec<u8>> {
     let len = bytes.len() as u64;
     if len > LARGEST - HEAD as u64 {
@@ -216,7 +224,7 @@ pub(super) fn record_file(key: Key, bytes: &[u8]) -> Result<Vec<u8>> {
     Ok([MAGIC.as_slice(), digest(key, bytes).bytes(), bytes].concat())
 }
 
-/// Returns the bytes of the record in `file`, or `None` if it is not a valid record under `key`.
+/// Returns the bytes of the record in `file`, or `None` if `file` is not a valid record for `key`.
 pub(super) fn read_record(file: &File, key: Key) -> Option<Vec<u8>> {
     let mut whole = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut whole).ok()?;
@@ -232,11 +240,11 @@ fn digest(key: Key, bytes: &[u8]) -> Digest {
     KeyBuilder::default().add(key.bytes()).add(bytes).digest()
 }
 
-/// Number of names to try. Another process can use the same name only if processes of several
-/// machines share a directory.
+/// Number of names to try for a temporary file. Two processes can choose the same name only if they
+/// run on different machines and share a directory.
 const TRIES: usize = 100;
 
-/// A temporary file, which is removed when this is dropped.
+/// A temporary file. Dropping an `Aside` removes the file.
 #[derive(Debug)]
 pub(super) struct Aside {
     folder: Folder,
@@ -244,8 +252,8 @@ pub(super) struct Aside {
 }
 
 impl Aside {
-    /// Calls `make` with `folder` and the name of a new file, and tries other names while a file has
-    /// that name. `make` must not overwrite files.
+    /// Calls `make` with `folder` and the name of a new file. If a file with this name exists,
+    /// calls `make` again with another name. `make` must not overwrite files.
     pub(super) fn make<T>(
         folder: Folder,
         make: impl Fn(&Folder, &str) -> io::Result<T>,
@@ -274,8 +282,8 @@ impl Aside {
 
 impl Drop for Aside {
     fn drop(&mut self) {
-        // Needed after a rename as well: renaming a hard link over another link to the same file
-        // does nothing (POSIX).
+        // The file may exist even after a successful rename. If the old and the new name are hard
+        // links to the same file, a rename does nothing (POSIX).
         let _ = self.folder.remove(OsStr::new(&self.name));
     }
 }
@@ -292,8 +300,11 @@ fn unique() -> String {
     )
 }
 
-/// Copies `from` to `to` and returns the name of the contents. The outer error is a write error,
-/// which is a problem of the link. The inner one is a read error, a problem of the store.
+/// Copies `from` to the new file `to` and returns the blob name of the contents.
+///
+/// # Errors
+/// The outer error is a write error, which is a problem of the link. The inner error is a read
+/// error, which is a problem of the store.
 pub(super) fn copy_to_new_file(
     mut from: File,
     to: &Path,
@@ -314,7 +325,8 @@ pub(super) fn copy_to_new_file(
     }
 }
 
-/// A file that remembers its write errors, so that they can be distinguished from read errors.
+/// A file that remembers its write errors, so that callers can distinguish write errors from read
+/// errors.
 struct ErrorKeeper {
     file: File,
     failed: Option<io::Error>,
@@ -336,35 +348,36 @@ impl Write for ErrorKeeper {
     }
 }
 
-// Lists the entries of a store, and those of earlier releases next to it, by reading the
-// directories.
+// The list of entries, read from the directories of the current layout and of earlier layouts.
 
 /// Totals of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// Number of blobs.
+    /// Number of blobs in the current layout.
     pub blobs: u64,
-    /// Number of records.
+    /// Number of records in the current layout.
     pub records: u64,
-    /// Disk space of all entries, in bytes, including those of earlier releases below the same
+    /// Disk space of all entries, in bytes. Includes entries of earlier layouts in the same cache
     /// directory.
     pub size: u64,
-    /// The part of `size` that belongs to earlier releases, in bytes.
+    /// Disk space of the entries of earlier layouts, in bytes. `size` includes this space.
     pub earlier: u64,
 }
 
+/// A blob or record in a store.
 pub(super) struct StoreEntry {
-    /// The layout that it belongs to.
+    /// The layout that the entry belongs to.
     pub version: &'static str,
     pub place: Place,
+    /// Disk space of the entry, in bytes.
     pub size: u64,
-    /// Time of its last use.
+    /// Time when the entry was last used.
     pub used: SystemTime,
     pub is_blob: bool,
 }
 
-/// Lists all blobs and records, including those of earlier releases, in no particular order. Files
-/// that disappear meanwhile, and files with names that offld does not use, are omitted.
+/// Lists all blobs and records in no particular order. Includes entries of earlier layouts. Omits
+/// files that disappear during the listing, and files with names that offld does not use.
 pub(super) fn entries(layout: &Layout) -> Vec<StoreEntry> {
     let versions = [VERSION].into_iter().chain(EARLIER);
     versions
@@ -394,7 +407,7 @@ fn entries_of(layout: &Layout, version: &'static str) -> Vec<StoreEntry> {
                     .into_iter()
                     .filter(|file| file.is_file)
                     .filter_map(|file| {
-                        // Earlier releases name all entries by digests of 32 digits.
+                        // Earlier layouts name records and blobs by digests of 32 digits.
                         let is_record = !is_blob && version == VERSION;
                         let ours = |name: &&str| {
                             if is_record {
@@ -435,7 +448,7 @@ impl Contents {
         })
     }
 
-    /// The totals without `entry`.
+    /// Returns the totals without `entry`.
     pub(super) fn without(self, entry: &StoreEntry) -> Contents {
         let one = Contents::one(entry);
         Contents {

@@ -1,6 +1,7 @@
-//! Statistics of the cache, in one small file. It is changed in place under a lock, so that the
-//! counts are exact for any number of processes. The file is text of a constant length with a
-//! digest at its end. A damaged file counts as zeros, and the next change replaces it.
+//! Statistics of the cache, in one small file. Processes change the file in place under a lock, so
+//! the counts are exact for any number of processes. The file is text of a constant length, and its
+//! last line is a digest. All values of a damaged file are read as zero, and the next change
+//! replaces the file.
 
 use std::fmt::Write as _;
 use std::fs::{File, TryLockError};
@@ -14,15 +15,16 @@ use super::super::Digest;
 use super::layout::{self, Layout};
 use crate::clock::Clock;
 
-/// Longest wait for the lock. It is held for microseconds, unless the process that holds it was
-/// stopped (SIGSTOP). In that case nothing is counted, and this process does not wait a second
-/// time.
+/// Longest wait for the lock. Processes hold the lock for microseconds, unless a process was
+/// stopped (SIGSTOP) while it held the lock. If the wait times out, the change is not counted, and
+/// this process never waits for the lock again.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Interval, in seconds, at which temporary files of killed processes are removed and sizes
-/// recounted.
+/// Interval between collections, in seconds. A collection removes leftover temporary files of
+/// killed processes, and recounts the size of the store.
 const COLLECT_EVERY: u64 = 24 * 60 * 60;
+/// First line of the file.
 const HEAD: &str = "offld cache 2\n";
-/// Maximum number of bytes that are read from the file, which is far shorter.
+/// Maximum number of bytes to read from the file. A valid file is far shorter.
 const LARGEST: u64 = 16 << 10;
 
 /// A counted event.
@@ -32,29 +34,29 @@ pub enum Event {
     Hit,
     /// A link did not find its result.
     Miss,
-    /// A link was not cached because its inputs cannot be fully determined.
+    /// A link was not cached, because offld cannot determine all inputs of the link.
     Uncached,
     /// A blob or record was put into the store.
     Stored,
     /// Number of bytes that were put into the store.
     StoredBytes,
-    /// A blob or record was removed to make room.
+    /// A blob or record was removed because the store was too large.
     Evicted,
-    /// A blob or record was damaged, and was removed.
+    /// A blob or record was found damaged, and was removed.
     Damaged,
     /// The remote cache had an entry that the store lacked.
     RemoteHit,
     /// The remote cache lacked an entry that the store lacked.
     RemoteMiss,
-    /// The remote cache gave no answer in time, an error, or wrong data.
+    /// The remote cache did not answer in time, reported an error, or sent wrong data.
     RemoteFault,
-    /// A registration object was found in the cache.
+    /// A registration object (host code that registers device images) was found in the cache.
     RegistrationHit,
-    /// A registration object was not found, and was built.
+    /// A registration object was not found in the cache, and was built.
     RegistrationMiss,
 }
 
-/// Every event, with its name in the file and in reports.
+/// Every event, with the event's name in the file and in reports.
 pub const EVENTS: [(Event, &str); 12] = [
     (Event::Hit, "hits"),
     (Event::Miss, "misses"),
@@ -74,15 +76,15 @@ pub const EVENTS: [(Event, &str); 12] = [
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
     counts: [u64; EVENTS.len()],
-    /// Approximate number of bytes in the store. It is never too low, as long as only offld puts
-    /// files there.
+    /// Approximate number of bytes in the store. This number is never too low, if only offld puts
+    /// files into the store.
     pub size: u64,
-    /// Time of the last collection, in seconds since 1970.
+    /// Time of the last removal of leftover temporary files, in seconds since 1970.
     pub collected: u64,
 }
 
 impl Stats {
-    /// Number of times that `event` happened.
+    /// Returns the count of `event`.
     pub fn get(&self, event: Event) -> u64 {
         self.counts.get(event as usize).copied().unwrap_or_default()
     }
@@ -100,13 +102,13 @@ impl Stats {
         self.size = self.size.saturating_add(size);
     }
 
-    /// Resets the counts, but not the size.
+    /// Resets the counts of all events. Keeps the size and the time of the last collection.
     pub(super) fn forget_counts(&mut self) {
         self.counts = Default::default();
     }
 
-    /// Whether the last collection is more than a day ago, or in the future because of a wrong
-    /// clock.
+    /// Whether the last collection was more than [`COLLECT_EVERY`] ago. Also returns true if the
+    /// time of the last collection is in the future because of a wrong clock.
     pub(super) fn collection_is_due(&self, now: SystemTime) -> bool {
         let now = seconds(now);
         self.collected > now || now - self.collected > COLLECT_EVERY
@@ -137,7 +139,7 @@ impl Stats {
                 Some((event, _)) => stats.add(*event, value),
                 None if name == "size" => stats.size = value,
                 None if name == "collected" => stats.collected = value,
-                // A counter of a later release.
+                // Ignore a counter of a later release.
                 None => {}
             }
         }
@@ -145,7 +147,7 @@ impl Stats {
     }
 }
 
-/// Seconds since 1970; 0 for earlier times.
+/// Returns the number of seconds since 1970, or 0 for earlier times.
 pub(super) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())
@@ -176,14 +178,14 @@ impl StatsFile {
         let Ok(file) = file else {
             return Stats::default();
         };
-        // Read even without the lock: a process that was stopped while it held the lock does not
-        // change the file either.
+        // Read the file even if locking fails. A process that was stopped while it held the lock
+        // does not change the file.
         let _ = self.locked(|| file.try_lock_shared());
         contents(&file)
     }
 
-    /// Applies `change` and returns the new statistics. Other processes wait meanwhile, so `change`
-    /// must be quick.
+    /// Applies `change` and returns the new statistics. `change` must be quick, because other
+    /// processes wait for the lock while `change` runs.
     pub(super) fn change(&self, change: impl Fn(&mut Stats)) -> io::Result<Stats> {
         let file = self.layout.version()?.open_to_change(layout::STATS)?;
         self.locked(|| file.try_lock())?;

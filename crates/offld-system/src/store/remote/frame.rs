@@ -1,11 +1,13 @@
-//! Names and format of the objects on a remote cache. An object is a header and a body, which is
-//! compressed if that makes it smaller.
+//! Names and format of the objects in a remote cache. An object is a header and a body. The body is
+//! compressed if compression makes the body smaller.
 //!
-//! A record is the object `r/<key>`. A blob is the objects `b/<name>`, `b/<name>.1`, `b/<name>.2`…
-//! If there is a secret key, all objects are in `signed`: `signed/r/<key>`. So users with and
-//! without a secret key can share one remote cache without replacing each other's objects.
+//! A record is one object, `r/<key>`. A blob is split into the objects `b/<name>`, `b/<name>.1`,
+//! `b/<name>.2`… If there is a secret key, the prefix `signed/` precedes all names, for example
+//! `signed/r/<key>`. So users with and without a secret key can share one remote cache, and they do
+//! not replace each other's objects.
 //!
 //! ```text
+//! offset contents
 //! 0 "offld-r2"
 //! 8 compression of the body: 0 none, 1 zstd
 //! 9 the size of the whole record or blob, 8 bytes, little endian
@@ -13,34 +15,40 @@
 //! 49 the body
 //! ```
 //!
-//! Each object of a blob holds as many bytes of the blob as the first object, at most [`PART`].
-//! Only the last object can hold fewer. So memory use does not grow with the size of blobs, and no
-//! service's limit on the size of objects is exceeded. The digest covers the name of the object, so
-//! an object under another name fails verification. The digest is checked before the body is
-//! decompressed.
+//! Each object of a blob holds one part of the blob. The writer chooses the part size, at most
+//! [`PART`] bytes. All parts except the last part have this size. Readers learn the part size from
+//! the first object. Because blobs are split, memory use does not grow with the size of blobs. No
+//! object exceeds a service's limit on the size of objects.
+//!
+//! The digest covers the name of the object, so an object under another name fails verification.
+//! Readers check the digest before they decompress the body.
 
 use crate::store::{Digest, Key, KeyBuilder, SecretKey};
 
-/// Maximum number of bytes of a record or blob in one object.
+/// Maximum number of uncompressed bytes of a record or blob in one object.
 pub(super) const PART: usize = 4 << 20;
-/// Size of the largest object, in bytes: bodies that would not shrink are stored uncompressed.
+/// Size of the largest object, in bytes. No body is larger than [`PART`], because bodies that would
+/// not shrink are stored uncompressed.
 pub(super) const LONGEST: usize = HEAD + PART;
 
 const MAGIC: &[u8; 8] = b"offld-r2";
-/// Offsets of the digest and of the body.
+/// Offset of the digest.
 const DIGEST: usize = 17;
+/// Offset of the body, and size of the header.
 const HEAD: usize = 49;
+/// Marks an uncompressed body.
 const PLAIN: u8 = 0;
+/// Marks a body that is compressed with zstd.
 const ZSTD: u8 = 1;
-/// Compression level of zstd: at this one it is faster than networks.
+/// zstd's compression level. At this level, zstd compresses data faster than networks transfer it.
 const LEVEL: i32 = 1;
 
-/// Maximum ratio of contents to received bytes. The first [`PART`] bytes of the contents do not
-/// count. Bodies that would compress by a higher ratio are sent uncompressed.
+/// Maximum ratio of a blob's uncompressed bytes to received bytes. The first [`PART`] uncompressed
+/// bytes do not count. Bodies that would compress by a higher ratio are sent uncompressed.
 const MAX_EXPANSION: u64 = 64;
 
-/// Whether a blob may have `written` bytes so far if `arrived` bytes came over the network. This
-/// prevents a small object from filling the disk.
+/// Whether `arrived` bytes from the network may have produced `written` bytes of a blob. This check
+/// prevents small objects from filling the disk.
 pub(super) fn is_plausible(written: u64, arrived: u64) -> bool {
     written
         <= arrived
@@ -55,18 +63,18 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Creates a frame for objects that are signed with `key`, if there is one.
+    /// Creates a frame. If there is a `key`, the frame signs all objects with the key.
     pub(super) fn new(key: Option<SecretKey>) -> Frame {
         Frame { key }
     }
 
-    /// The name of the object of a record.
+    /// Returns the object name of the record under `key`.
     pub(super) fn record_name(&self, key: Key) -> String {
         format!("{}r/{key}", self.folder())
     }
 
-    /// The name of an object of a blob. The first object has no number in its name. It is written
-    /// last, so its presence shows that the blob is complete.
+    /// Returns the object name of part `part` of a blob. The name of part 0 has no number. Writers
+    /// send part 0 last, so the presence of part 0 shows that the blob is complete.
     pub(super) fn part_name(&self, blob: Digest, part: u64) -> String {
         let folder = self.folder();
         if part == 0 {
@@ -80,7 +88,8 @@ impl Frame {
         if self.key.is_some() { "signed/" } else { "" }
     }
 
-    /// Encodes the object `name` for `bytes`, a part of a record or blob of `whole` bytes.
+    /// Encodes the object `name`. `bytes` is one part of a record or blob, and `whole` is the size
+    /// of the record or blob in bytes.
     pub(super) fn encode(&self, name: &str, whole: u64, bytes: &[u8]) -> Vec<u8> {
         let worth = |packed: &Vec<u8>| {
             packed.len() < bytes.len()
@@ -93,7 +102,7 @@ impl Frame {
         )
     }
 
-    /// Encodes a part that is compressed already.
+    /// Encodes the object `name` for a part that is already compressed (`body`).
     pub(super) fn packed(&self, name: &str, whole: u64, body: &[u8]) -> Vec<u8> {
         self.object(name, ZSTD, whole, body)
     }
@@ -109,8 +118,9 @@ impl Frame {
         object
     }
 
-    /// Decodes an object that was fetched as `name`: the size of the whole record or blob, and the
-    /// bytes of this object. Returns `None` if it is damaged, or not signed with the key.
+    /// Decodes an object that was fetched as `name`. Returns the size of the whole record or blob,
+    /// and the uncompressed bytes of the object. Returns `None` if the object is damaged or has no
+    /// valid signature.
     pub(super) fn decode(&self, name: &str, object: &[u8]) -> Option<(u64, Vec<u8>)> {
         let (head, body) = object.split_at_checked(HEAD)?;
         let (before, digest) = head.split_at_checked(DIGEST)?;
@@ -120,7 +130,7 @@ impl Frame {
         let whole = u64::from_le_bytes(head.get(9..DIGEST)?.try_into().ok()?);
         let bytes = match *head.get(8)? {
             PLAIN => body.to_vec(),
-            // Never more than a part, whatever size the data claims.
+            // Decompress at most one part, even if the compressed data claims a larger size.
             ZSTD => zstd::bulk::decompress(body, PART).ok()?,
             _ => return None,
         };

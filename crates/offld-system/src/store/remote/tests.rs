@@ -1,4 +1,4 @@
-//! Tests of the printed form of URLs, of settings, and of the object format.
+//! Tests of the remote cache: printed URLs, settings, errors, and the object format.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn no_possible_credential_is_printed() {
         "s3://bucket/p?region=r&endpoint=http://e"
     );
     assert_eq!(shown("file:///folder"), "file:///folder");
-    // Broken URLs: the password is not escaped.
+    // Malformed URLs: the password contains special characters that are not escaped.
     for url in [
         "redis://u:se/cret@host",
         "redis://u:se?cret@host",
@@ -60,7 +60,7 @@ mod with_the_feature {
 
     fn error_for(url: &str) -> String {
         let error = Remote::open(&RemoteSettings::new(url), Arc::new(|_| {})).err();
-        format!("{:#}", error.unwrap_or_else(|| panic!("{url} is taken")))
+        format!("{:#}", error.unwrap_or_else(|| panic!("{url} is accepted")))
     }
 
     #[test]
@@ -90,7 +90,8 @@ mod with_the_feature {
         }
     }
 
-    /// A server that answers every request with this status.
+    /// Starts a server that answers every request with the HTTP status `status`. Returns the
+    /// address of the server.
     fn server(status: &'static str) -> std::net::SocketAddr {
         use std::io::{Read, Write};
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -156,7 +157,7 @@ mod with_the_feature {
         assert!(!std::path::Path::new("/nowhere").exists());
     }
 
-    /// A key made of this number.
+    /// Returns a key of 32 bytes, each with the value `number`.
     fn key(number: u8) -> Option<SecretKey> {
         use std::os::unix::fs::PermissionsExt;
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -181,7 +182,7 @@ mod with_the_feature {
             assert!(object.len() <= 49 + bytes.len());
             assert_eq!(frame.decode("b/1", &object), Some((12, bytes.to_vec())));
             for name in ["b/2", "r/1", "b/1.1"] {
-                assert_eq!(frame.decode(name, &object), None, "by another name");
+                assert_eq!(frame.decode(name, &object), None, "decoded as {name}");
             }
             for cut in 0..object.len() {
                 assert_eq!(frame.decode("b/1", &object[..cut]), None, "cut at {cut}");
@@ -201,7 +202,8 @@ mod with_the_feature {
         let record = crate::store::Key::of("record");
         for (writer, reader) in (0..3).flat_map(|writer| (0..3).map(move |reader| (writer, reader)))
         {
-            // Even if the object is stored under the name that the reader looks for.
+            // The object has the name that the reader looks for. So only a different key can make
+            // the reader reject the object.
             let name = frames[reader].record_name(record);
             let object = frames[writer].encode(&name, 5, b"bytes");
             assert_eq!(

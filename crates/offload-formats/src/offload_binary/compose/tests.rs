@@ -1,5 +1,8 @@
-//! An edited binary equals the output of a writer for the same images: LLVM's packager, offld's
-//! writer, and that of the tests.
+//! Compares edited binaries with newly written binaries that have the same images. offld's writer
+//! or LLVM's packager writes the new binaries.
+//!
+//! The test `descriptions_and_flags_stay` compares only the entries of binaries. The edited binary
+//! in this test comes from the test helper `write_shared`.
 
 use super::*;
 use crate::compose::join;
@@ -34,7 +37,7 @@ fn new_entry(strings: Strings, image_size: u64) -> Entry<'static> {
     }
 }
 
-/// A binary of version 2 or 3 from offld's writer.
+/// Returns an offload binary of version 2 or 3 that offld's writer wrote.
 fn shared(version: u32, images: &[(Strings, &[u8])]) -> Vec<u8> {
     let entries: Vec<_> = images
         .iter()
@@ -105,8 +108,8 @@ fn version_1_has_a_binary_for_each_image() -> Outcome {
 
 #[test]
 fn descriptions_and_flags_stay() -> Outcome {
-    // The second entry is metadata without an image, and the order of strings differs from that of
-    // offld's writer.
+    // The second entry describes an image that the binary does not contain. `write_shared` writes
+    // strings in a different order than offld's writer.
     let old = write_shared(2, &[(4, CPU, b"one"), (1, GPU, b""), (0, OTHER, b"three")]);
     let new = join(&old, &compose(&old, &[Item::Old(0), Item::Old(1)])?, &[])?;
     let (before, after) = (read_all(&old)?, read_all(&new)?);
@@ -146,7 +149,7 @@ fn a_compressed_binary_is_composed_in_its_plain_form() -> Outcome {
             (images.len(), &*images[0].image, &*images[0].arch()),
             (1, &b"two"[..], "gfx90a")
         );
-        // The compressed part is at the offset in the header.
+        // The header contains the offset of the compressed data.
         let part = Head::read(&packed, 6)?.packed.expect("compressed");
         let stream = &packed[6 + part.at as usize..];
         let found =
