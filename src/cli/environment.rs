@@ -75,7 +75,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         "MAKEFLAGS",
         LINK,
-        "Options that make sets: a jobserver limits parallel device links, and -j1 allows one at a time.",
+        "Options from the program make: its jobserver limits parallel device links, and -j1 allows one at a time.",
     ),
     row("NO_COLOR", ALL, "If set, messages have no colors."),
     row(

@@ -55,8 +55,8 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, role: Role, ld_first: bool) -> Res
 /// The options of `offld thinlto-distributor`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "ld.lld (LLVM 22 and later) starts the program of --thinlto-distributor= with the argument JOBS.json. Device links with\n\
-    --wrapper-distribute set --thinlto-distributor= to this command. For other ThinLTO links, pass:\n\n  \
+    after_help = "ld.lld (LLVM 22 and later) starts the program of --thinlto-distributor= with the argument JOBS.json. In device links with\n\
+    --wrapper-distribute, offld passes this command to ld.lld. For other ThinLTO links, pass:\n\n  \
     ld.lld --thinlto-distributor=/usr/bin/offld --thinlto-distributor-arg=thinlto-distributor \\\n    \
     --thinlto-remote-compiler=/usr/bin/clang …\n\n\
     OFFLD_CACHE and OFFLD_CACHE_REMOTE set the cache, as they do for links."
@@ -72,7 +72,7 @@ pub(super) struct ThinltoDistributor {
     /// ~/.cache/offld]
     #[arg(long, value_name = "DIR")]
     cache: Option<OsString>,
-    /// Write a JSON report for the waiting device link to this file
+    /// Write messages and errors as JSON to this file, instead of printing them
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Exit when the device link that holds this named pipe has ended

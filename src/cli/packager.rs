@@ -76,7 +76,7 @@ static TOOL: cl::ToolSpec = cl::ToolSpec {
             "legacy-kinds",
             Kind::Flag,
             "",
-            "Number kinds as LLVM 15 to 20 do (hip is 3)",
+            "Write the offload kind numbers of LLVM 15 to 20 (hip is 3)",
         )
         .hidden(),
         Opt::new("o", Kind::Text, "<file>", "Write output to <file>."),

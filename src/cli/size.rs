@@ -69,7 +69,7 @@ pub(super) struct Options {
     /// Write the sizes to a file, for --diff
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// List up to --top repeated images and up to --top repeated kernels [default: 3 of each]
+    /// List as many repeated images and kernels as --top allows [without this option: 3 of each]
     #[arg(long)]
     duplicates: bool,
     /// Print the report as JSON

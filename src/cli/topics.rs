@@ -193,10 +193,10 @@ pub(super) const TOPICS: &[Topic] = &[
             "memory",
             "limits on parallel device links and their memory",
             "A device link starts when a slot is free (a core, a token of make's jobserver,\n\
-             or one of the --wrapper-jobs= slots) and enough memory is free. offld takes\n\
-             the required memory from the last runs of the link, or estimates the required\n\
-             memory. The limits apply to all offld processes of a user. If no other device\n\
-             link is running, a device link always starts.",
+             or one of the --wrapper-jobs= slots) and enough memory is free. offld\n\
+             predicts the memory from earlier runs of the link or, without earlier runs,\n\
+             from the size of the device code. The limits apply to all offld processes of a\n\
+             user. If no other device link is running, a device link always starts.",
         )
     },
     Topic {

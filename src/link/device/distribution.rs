@@ -139,8 +139,8 @@ impl Distribution {
     ) -> Result<(Completed, Option<String>)> {
         let report = Report::read(&self.report).unwrap_or_default();
         let (step, shell) = (&cmd.step, &session.shell);
-        // The distributor's warning about a failed launcher. `None` if this process does not know
-        // of the failure yet. The call also marks the launcher as failed.
+        // The distributor's warning about a failed launcher, if this process already knew of the
+        // failure. `is_given_up_now` also marks the launcher as failed.
         let known = report.given_up.as_ref().filter(|_| {
             session
                 .launcher

@@ -76,8 +76,8 @@ pub const EVENTS: [(Event, &str); 12] = [
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
     counts: [u64; EVENTS.len()],
-    /// Approximate number of bytes in the store. This number is never too low, if only offld puts
-    /// files into the store.
+    /// Approximate number of bytes in the store. This number is never too low, unless another
+    /// program puts files into the store.
     pub size: u64,
     /// Time of the last removal of leftover temporary files, in seconds since 1970.
     pub collected: u64,
