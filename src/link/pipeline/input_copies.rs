@@ -38,6 +38,14 @@ impl Link<'_> {
         if names.is_empty() || self.settings.run.kernel_names.get()? != KernelNames::InObjects {
             return Ok(None);
         }
+        if self.settings.host.relocatable {
+            // Another object with kernels of the same names would have the same symbols, and a
+            // later link would take one for both.
+            self.session.shell.warn(
+                "the output depends on the location of its source files: with -r, symbols keep the names of clang (--wrapper-stable-names=objects)",
+            );
+            return self.no_copies();
+        }
         let size = |file: &InputFile| file.size();
         let renamed = map_all(&inputs.files, size, |index, file| {
             let copy = || match archive::is_thin(file.data()) {
@@ -61,19 +69,11 @@ impl Link<'_> {
                 (Err(error), _) => why = Some(format!("{error:#}")),
             }
         }
-        if self.settings.host.relocatable {
-            // Another object with kernels of the same names would have the same symbols, and a
-            // later link would take one for both.
-            why = Some("`-r` writes an object".to_owned());
-        }
         if let Some(why) = why {
             self.session.shell.warn(&format!(
                 "the output depends on the location of its source files, because an input cannot be copied (--wrapper-stable-names=objects): {why}"
             ));
-            return match Place::of(self.output, &|_| false) {
-                Ok(_) => Ok(None),
-                Err(why) => Err(NamesNotPut(why).into()),
-            };
+            return self.no_copies();
         }
         let mut copies = Copies::default();
         for (index, tokens, bytes) in new {
@@ -92,6 +92,17 @@ impl Link<'_> {
             copies.inputs.push((path, file.path.clone()));
         }
         Ok(Some(copies))
+    }
+
+    /// Returns no copies, so that the program gets the names after its link.
+    ///
+    /// # Errors
+    /// The output cannot be changed after the link.
+    fn no_copies(&self) -> Result<Option<Copies>> {
+        match Place::of(self.output, &|_| false) {
+            Ok(_) => Ok(None),
+            Err(why) => Err(NamesNotPut(why).into()),
+        }
     }
 
     /// The tokens that name each file; none for a file that a linker script or an object names.
