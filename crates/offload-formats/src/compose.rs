@@ -114,8 +114,14 @@ pub(super) fn check_kept(
 /// # Errors
 /// A part is outside of `data`, or `new` has too few elements.
 pub fn join(data: &[u8], parts: &[Part], new: &[&[u8]]) -> Result<Vec<u8>, Malformed> {
+    let of_new = |index: usize| new.get(index).map_or(0, |bytes| bytes.len() as u64);
+    let size = parts
+        .iter()
+        .map(|part| part.size(of_new))
+        .fold(0, u64::saturating_add);
+    // Parts of damaged files can have any size. The others are seldom larger than the old bytes.
+    let mut all = Vec::with_capacity(data.len().saturating_mul(2).min(size as usize));
     let mut new = new.iter();
-    let mut all = Vec::new();
     for part in parts {
         match part {
             Part::Old(range) => {

@@ -78,8 +78,8 @@ pub(super) fn renamed(name: String, names: &StableNames) -> String {
     }
 }
 
-/// The result of renaming the device code of a link, as a record of the cache. The digests of the
-/// code and the names are its key.
+/// The result of renaming the device code of a link, as a record of the cache. The code and the
+/// names are its key.
 #[derive(Default)]
 struct Outcome {
     /// The digest of each image with stable names; none for an image without IDs.
@@ -330,8 +330,7 @@ impl<'a> Renaming<'_, 'a> {
     /// Renames with `names`, which exclude the IDs `fixed`; or with fewer names, if some code cannot
     /// be renamed.
     fn run(&self, names: StableNames, fixed: BTreeSet<FileId>) -> StableCode<'a> {
-        let digests = self.cache.map(|_| self.digests());
-        let key = digests.as_deref().map(|digests| key(digests, &names));
+        let key = self.cache.map(|_| self.key(&names));
         if let Some((cache, key)) = self.cache.zip(key)
             && let Some(known) = self.recorded(cache, key, &names, &fixed)
         {
@@ -339,8 +338,9 @@ impl<'a> Renaming<'_, 'a> {
         }
         let (code, outcome) = self.renamed(names, fixed);
         if let Some((cache, key)) = self.cache.zip(key) {
+            let (own, record) = (Arc::clone(cache), outcome.to_bytes());
             // Without the record, the next link renames again.
-            let _ = cache.put_record(key, &outcome.to_bytes(), Scope::Local);
+            cache.wait_with(move || drop(own.put_record(key, &record, Scope::Local)));
         }
         code
     }
@@ -353,13 +353,27 @@ impl<'a> Renaming<'_, 'a> {
         bytes > FEW
     }
 
-    fn digests(&self) -> Vec<Digest> {
+    /// The key of the [`Outcome`].
+    fn key(&self, names: &StableNames) -> Key {
+        let mut key = KeyBuilder::default();
+        key.add("stable names 2");
+        for (id, new) in names.iter() {
+            key.add(id.device.unwrap_or_default().to_le_bytes())
+                .add(id.inode.to_le_bytes())
+                .add(new);
+        }
         let contents: Vec<&[u8]> = self.images.iter().map(|image| &*image.bytes).collect();
         if worth_threads(contents.iter().map(|bytes| bytes.len())) {
-            threads::in_parallel(|| Digest::of_all(&contents))
+            let digests = threads::in_parallel(|| Digest::of_all(&contents));
+            digests.iter().for_each(|digest| {
+                key.add(digest.bytes());
+            });
         } else {
-            contents.into_iter().map(Digest::of).collect()
+            contents.iter().for_each(|bytes| {
+                key.add(bytes);
+            });
         }
+        key.key()
     }
 
     /// The code by the record of an earlier link. Its images are renamed only if a device link
@@ -434,21 +448,6 @@ impl<'a> Renaming<'_, 'a> {
         }
         (StableCode { names, images }, outcome)
     }
-}
-
-/// The key of the [`Outcome`] for device code with these digests.
-fn key(digests: &[Digest], names: &StableNames) -> Key {
-    let mut key = KeyBuilder::default();
-    key.add("stable names 1");
-    for (id, new) in names.iter() {
-        key.add(id.device.unwrap_or_default().to_le_bytes())
-            .add(id.inode.to_le_bytes())
-            .add(new);
-    }
-    digests.iter().for_each(|digest| {
-        key.add(digest.bytes());
-    });
-    key.key()
 }
 
 /// `code` with stable names; none if it has no ID to replace.

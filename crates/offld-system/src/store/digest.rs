@@ -261,27 +261,53 @@ fn each_chunk(
 /// Builds a key or a digest from several parts. The length of each part is hashed as well, so
 /// different lists of parts differ even if their bytes are the same when joined.
 #[derive(Debug)]
-pub struct KeyBuilder(blake3::Hasher);
+pub struct KeyBuilder {
+    hash: blake3::Hasher,
+    /// Parts that are not hashed yet. BLAKE3 is twice as fast if it gets small parts together.
+    small: Vec<u8>,
+}
 
 impl Default for KeyBuilder {
     fn default() -> Self {
-        KeyBuilder(blake3::Hasher::new_derive_key(KEYS))
+        KeyBuilder::of(blake3::Hasher::new_derive_key(KEYS))
     }
 }
 
 impl KeyBuilder {
+    /// At most this many bytes are hashed together.
+    const TOGETHER: usize = 32 << 10;
+
+    fn of(hash: blake3::Hasher) -> Self {
+        KeyBuilder {
+            hash,
+            small: Vec::new(),
+        }
+    }
+
     /// Builds a digest that only holders of `secret` can make.
     #[cfg(any(test, feature = "remote-cache"))]
     pub(crate) fn keyed(secret: &[u8; 32]) -> Self {
-        KeyBuilder(blake3::Hasher::new_keyed(secret))
+        KeyBuilder::of(blake3::Hasher::new_keyed(secret))
     }
 
     /// Adds a part.
     pub fn add(&mut self, part: impl AsRef<[u8]>) -> &mut Self {
         let part = part.as_ref();
-        self.0.update(&(part.len() as u64).to_le_bytes());
-        self.0.update(part);
+        self.update(&(part.len() as u64).to_le_bytes());
+        self.update(part);
         self
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        if self.small.len() + bytes.len() > Self::TOGETHER {
+            self.hash.update(&self.small);
+            self.small.clear();
+        }
+        if bytes.len() > Self::TOGETHER {
+            self.hash.update(bytes);
+        } else {
+            self.small.extend(bytes);
+        }
     }
 
     /// The key with all parts so far.
@@ -291,7 +317,7 @@ impl KeyBuilder {
 
     /// The digest of all parts so far.
     pub fn digest(&self) -> Digest {
-        Digest(self.0.finalize().into())
+        Digest(self.hash.clone().update(&self.small).finalize().into())
     }
 }
 
@@ -364,6 +390,30 @@ mod tests {
         let all: Vec<&[u8]> = vec![b"", b"one", &large, &large[1..]];
         let each: Vec<Digest> = all.iter().map(|bytes| Digest::of(bytes)).collect();
         assert_eq!(crate::threads::in_parallel(|| Digest::of_all(&all)), each);
+    }
+
+    #[test]
+    fn the_digest_of_parts_is_of_their_lengths_and_bytes() {
+        let bytes: Vec<u8> = (0..3 * KeyBuilder::TOGETHER).map(|at| at as u8).collect();
+        let sizes = [
+            0,
+            1,
+            5000,
+            KeyBuilder::TOGETHER,
+            KeyBuilder::TOGETHER + 1,
+            20_000,
+            20_000,
+            7,
+        ];
+        let (mut parts, mut joined) = (KeyBuilder::keyed(&[7; 32]), Vec::new());
+        for size in sizes {
+            let part = &bytes[..size];
+            parts.add(part);
+            joined.extend((size as u64).to_le_bytes());
+            joined.extend(part);
+            let digest = blake3::keyed_hash(&[7; 32], &joined);
+            assert_eq!(parts.digest().bytes(), digest.as_bytes(), "{size}");
+        }
     }
 
     #[test]
