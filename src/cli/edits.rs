@@ -236,7 +236,7 @@ struct EditOptions {
     /// Report the changes without writing files
     #[arg(long)]
     dry_run: bool,
-    /// Skip the checks for signatures, hard links (--in-place) and unsuitable new images (replace)
+    /// Change files even if they are signed or have hard links, or if a new image is unsuitable
     #[arg(long)]
     force: bool,
     /// Give changed programs and libraries a new build ID

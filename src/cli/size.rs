@@ -57,8 +57,8 @@ pub(super) struct Options {
     /// Compare with an earlier file, or with sizes written by --save
     #[arg(long, value_name = "OLD")]
     diff: Option<PathBuf>,
-    /// Limit total, inflated, host, growth (requires --diff) or devices:
-    /// total<850M,gfx942<120M,growth<2%
+    /// Fail if a size exceeds its limit, as in total<850M,gfx942<120M. Each key is a device, total,
+    /// host, inflated (the size without compression) or growth (requires --diff)
     #[arg(long, value_name = "LIMITS")]
     budget: Vec<String>,
     /// Allow --budget limits for devices without images

@@ -161,8 +161,8 @@ proptest! {
     }
 }
 
-/// Runs real linkers on files with unusual names, with direct arguments and with a response file.
-/// Both runs of a linker must have the same output and exit status.
+/// Runs each linker twice on files with unusual names: once with direct arguments, and once with a
+/// response file. Both runs must have the same output and exit status.
 #[test]
 fn child_processes_read_back_spilled_arguments() {
     let folder = folder();

@@ -140,7 +140,7 @@ impl Distribution {
         let report = Report::read(&self.report).unwrap_or_default();
         let (step, shell) = (&cmd.step, &session.shell);
         // The distributor's warning about a failed launcher, if this process already knew of the
-        // failure. `is_given_up_now` also marks the launcher as failed.
+        // failure. Otherwise, `is_given_up_now` records the failure and returns true.
         let known = report.given_up.as_ref().filter(|_| {
             session
                 .launcher
@@ -277,7 +277,7 @@ fn distributor_args(settings: &LinkSettings, session: &Session) -> Vec<OsString>
 }
 
 /// Returns the number of units to compile at once on this machine if the launcher fails later. The
-/// link's number of threads does not fit, because a link with a launcher gets only one thread.
+/// link's number of threads is too low for this: a link with a launcher gets only one thread.
 ///
 /// Returns `None` if the link's number of threads applies: without an available launcher, or if
 /// make's jobserver counts the jobs.
@@ -379,7 +379,7 @@ fn takes(compiler: &Compiler, triple: &str, options: &[String]) -> bool {
     run::stdout_of(&compiler.path, &args).is_some()
 }
 
-/// Returns a path to the current executable with the file name `offld`. Under other names, the
+/// Returns a path that leads to the current executable and ends in `offld`. Under other names, the
 /// executable acts as other tools. If necessary, a symlink is created next to `image`.
 fn own_executable(image: &Path) -> Result<PathBuf, String> {
     let me = std::env::current_exe()

@@ -26,8 +26,8 @@ use offload_formats::zip::{ZipMember, is_zip};
 /// wheel has the lines of the first build.
 const PACKING: [&str; 3] = ["Tag:", "Build:", "Generator:"];
 
-/// One member of every build, in the order of the builds. Each element is the build's zip file and
-/// the member there.
+/// The members of one name, one from each build, in the order of the builds. Each element is a
+/// build's zip file and its member.
 type Row<'r> = Vec<(&'r FileSlice, &'r ZipMember<'r>)>;
 
 /// The result of merging one member.

@@ -11,7 +11,7 @@
 //! 0 "offld-r2"
 //! 8 compression of the body: 0 none, 1 zstd
 //! 9 the size of the whole record or blob, 8 bytes, little endian
-//! 17 BLAKE3 of the name and of all other bytes of the object, keyed if there is a secret key
+//! 17 BLAKE3 of the object's name, bytes 0 to 16, and the body; keyed if there is a secret key
 //! 49 the body
 //! ```
 //!
