@@ -171,7 +171,7 @@ group_many() {
     generate_main many $(seq 0 $((count - 1)))
     on_disk_and_in_memory many_rows many "$count objects" many/mix.o "${objects[@]}"
     other_program "${offload[@]}"
-    names_rows many-names "$count objects" "$(argv -fuse-ld=lld "${offload[@]}" many/main.o many/mix.o "${objects[@]}" -o OUT)" after=agree
+    names_rows many-names "$count objects" "$(argv -fuse-ld=lld "${offload[@]}" many/main.o many/mix.o "${objects[@]}" -o OUT)" after=agree runs="$PAIRED_RUNS"
     units_archive=many/libunits.a
     "$llvm/bin/llvm-ar" rcs many/libunits.a many/mix.o "${objects[@]}"
     many_rows '' '' many-archive "an archive of $count" many/libunits.a

@@ -140,6 +140,8 @@ pub(crate) struct LineChanges<'c> {
     pub output: Option<&'c OsStr>,
     /// Objects to insert where LLVM's wrapper inserts its own.
     pub objects: &'c [OsString],
+    /// Whether the objects must precede all inputs, because they need archive members.
+    pub objects_first: bool,
     /// Libraries to insert after the last input.
     pub libraries: &'c [OsString],
     /// Copies that replace inputs, by the token that names each input.
@@ -226,10 +228,11 @@ impl ArgumentList {
         let LineChanges {
             output,
             objects,
+            objects_first,
             libraries,
             copies,
         } = *changes;
-        let (objects_at, libraries_at) = self.insertion_points();
+        let (objects_at, libraries_at) = self.insertion_points(objects_first);
         let mut line = Vec::with_capacity(self.tokens.len() + objects.len() + libraries.len());
         for (index, arg) in self.args.iter().enumerate() {
             if index == objects_at {
@@ -268,7 +271,7 @@ impl ArgumentList {
 
     /// The indices of the arguments before which the registration objects and the extra libraries
     /// are inserted.
-    fn insertion_points(&self) -> (usize, usize) {
+    fn insertion_points(&self, objects_first: bool) -> (usize, usize) {
         let (mut output, mut link_output, mut first_input) = (None, None, None);
         let mut libraries = self.args.len();
         let mut walk = Walk::new(&self.args);
@@ -293,8 +296,12 @@ impl ArgumentList {
         let clean = |position: Option<(usize, bool)>| {
             position.filter(|(_, clean)| *clean).map(|(index, _)| index)
         };
-        let objects = clean(output.or(link_output)).or_else(|| clean(first_input));
-        let nothing_to_precede = output.or(link_output).or(first_input).is_none();
+        let after_output = output.or(link_output);
+        let is_late = |(at, _): &(usize, bool)| {
+            objects_first && first_input.is_some_and(|(input, _)| input < *at)
+        };
+        let objects = clean(after_output.filter(|at| !is_late(at))).or_else(|| clean(first_input));
+        let nothing_to_precede = after_output.or(first_input).is_none();
         let objects = objects.unwrap_or(if nothing_to_precede {
             self.args.len()
         } else {

@@ -30,7 +30,7 @@ use crate::link::inputs::{self, Inputs, is_at};
 use crate::link::payload::{self, BundleContext, Payload, RegisteredImage};
 use crate::link::register::{self, RegisterContext};
 use crate::link::scan::{self, DeviceImage, HostFacts};
-use crate::link::select::DeviceJob;
+use crate::link::select::Selection;
 use background::Background;
 use input_copies::Copies;
 use late::{NamesNotPut, Unfilled};
@@ -207,6 +207,8 @@ struct HostLink {
     device_compiler: Option<u32>,
     /// Arguments that the command line lacks for the OpenMP runtime.
     runtime: Vec<OsString>,
+    /// Whether the registration code refers to modules of nvcc, which can be in archives.
+    has_modules: bool,
     /// The inputs, for error reports.
     inputs: Vec<String>,
     /// Whether the images are written into the program after its link.
@@ -340,8 +342,8 @@ impl<'a> Link<'a> {
         let triple = host::triple(settings, &facts)?;
         let arch = triple.split('-').next().unwrap_or_default();
         let host_code = scan::host_code(&inputs, &images, arch);
-        let jobs = self.select(&scanned, &host_code)?;
-        if jobs.is_empty() {
+        let selection = self.select(&scanned, &host_code)?;
+        if selection.jobs.is_empty() {
             return Ok(DeviceCode::None(Vec::new()));
         }
         self.background.check_setting()?;
@@ -349,7 +351,7 @@ impl<'a> Link<'a> {
         drop(extract);
 
         // The device links. After this, the inputs are closed.
-        let images = self.linked_images(&scanned, jobs, triple, starter.start())?;
+        let images = self.linked_images(&scanned, selection, triple, starter.start())?;
         Ok(DeviceCode::Linked(Box::new(images)))
     }
 
@@ -358,12 +360,17 @@ impl<'a> Link<'a> {
     fn linked_images(
         &self,
         scanned: &Scanned<'_>,
-        mut jobs: Vec<DeviceJob<'_>>,
+        selection: Selection<'_>,
         triple: String,
         preload_args: Option<Vec<OsString>>,
     ) -> Result<Images> {
         let (settings, session, background) = (self.settings, self.session, self.background);
         let Scanned { inputs, images, .. } = *scanned;
+        let Selection {
+            mut jobs,
+            extracted,
+            ..
+        } = selection;
         let _device = session.trace.span(span::DEVICE, 0);
         // The names that each image must define.
         let mut tables = kernels::Tables::read(inputs, &mut jobs);
@@ -378,6 +385,7 @@ impl<'a> Link<'a> {
                 .then_some(compiler.major)
                 .flatten(),
             runtime: self.runtime(scanned, &jobs, &compiler)?,
+            has_modules: jobs.iter().any(|job| !job.modules.is_empty()),
             inputs: host::input_names(inputs),
             late: false,
             names: Arc::default(),
@@ -404,6 +412,7 @@ impl<'a> Link<'a> {
             Some(copies) => host.copies = copies,
             None => host.names = Arc::clone(&stable.names),
         }
+        host.copies.extract(inputs, &extracted, session)?;
 
         // The device links run in parallel with two steps: registration code is looked up or
         // generated, and the host linker loads. If the host link runs in parallel with the device
@@ -491,6 +500,7 @@ impl<'a> Link<'a> {
             protection: registration::host::whole_protection(&triple),
             sycl: self.sycl_of_linked(&linked)?,
             device_compiler: None,
+            has_modules: false,
             runtime: Vec::new(),
             inputs: Vec::new(),
             late: false,

@@ -140,7 +140,8 @@ impl Distribution {
         let report = Report::read(&self.report).unwrap_or_default();
         let (step, shell) = (&cmd.step, &session.shell);
         // The distributor's warning about a failed launcher, if this process already knew of the
-        // failure. Otherwise, `is_given_up_now` records the failure and returns true.
+        // failure. It is not printed again. For a new failure, `is_given_up_now` records the failure
+        // and returns true.
         let known = report.given_up.as_ref().filter(|_| {
             session
                 .launcher

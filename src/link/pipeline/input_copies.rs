@@ -1,6 +1,10 @@
-//! Copies of the inputs of a host link with stable names (`--wrapper-stable-names=objects`). The
-//! lengths of clang's names differ between checkouts, and linkers sort symbols by their names. So
-//! two programs are identical only if their objects have stable names before the link.
+//! Copies of inputs for the host link.
+//!
+//! With `--wrapper-stable-names=objects`, the inputs get stable names: the lengths of clang's names
+//! differ between checkouts, and linkers sort symbols by their names. So two programs are identical
+//! only if their objects have stable names before the link.
+//!
+//! Archive members that a linker would not extract become objects of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
@@ -14,6 +18,7 @@ use super::line_inputs::input_specs;
 use crate::args::settings::{InputSpec, KernelNames};
 use crate::link::host::Place;
 use crate::link::inputs::{InputFile, Inputs, Loaded, map_all};
+use offld_system::session::Session;
 use offload_formats::archive::{self, MemberContents, NewMember};
 use offload_formats::magic::{Magic, magic};
 use offload_formats::stable_names::StableNames;
@@ -24,8 +29,35 @@ use offload_formats::{bitcode, elf::rename as elf};
 pub(super) struct Copies {
     /// The paths of copies, by the token of the command line that names the input.
     pub(super) by_token: BTreeMap<usize, PathBuf>,
-    /// Each copy with its input.
+    /// Archive members that the host link gets as objects ([`Selection::extracted`]).
+    ///
+    /// [`Selection::extracted`]: crate::link::select::Selection::extracted
+    pub(super) members: Vec<PathBuf>,
+    /// Each copy with its input, which is the archive for a member.
     pub(super) inputs: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Copies {
+    /// Writes the archive members `extracted` as objects.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub(super) fn extract(
+        &mut self,
+        inputs: &Inputs,
+        extracted: &[usize],
+        session: &Session,
+    ) -> Result<()> {
+        for object in extracted.iter().map(|&object| &inputs.objects[object]) {
+            let path = session.scratch.path("member", "o")?;
+            std::fs::write(&path, object.data())
+                .with_context(|| format!("cannot write `{}`", path.display()))?;
+            self.members.push(path.clone());
+            self.inputs
+                .push((path, inputs.files[object.file].path.clone()));
+        }
+        Ok(())
+    }
 }
 
 impl Link<'_> {

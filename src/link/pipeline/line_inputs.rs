@@ -191,6 +191,7 @@ impl Link<'_> {
             shared,
             reading,
             loads,
+            extracted: Vec::new(),
             shared_output: self.settings.host.shared,
             relocatable: self.settings.host.relocatable,
             wrapped: wrapped_symbols.clone(),

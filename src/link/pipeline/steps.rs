@@ -16,7 +16,7 @@ use crate::link::device::{self, Linked};
 use crate::link::host::Done;
 use crate::link::inputs::Inputs;
 use crate::link::scan::{self, DeviceImage, HostFacts};
-use crate::link::select::{self, DeviceJob, ForAnotherTarget, OnTheHost};
+use crate::link::select::{self, DeviceJob, ForAnotherTarget, OnTheHost, Selection};
 use offld_system::io::bytes::Bytes;
 use offload_formats::error::{Silent, StepFailed, step_failed};
 use offload_formats::magic::Magic;
@@ -147,13 +147,13 @@ impl Link<'_> {
         ));
     }
 
-    /// Returns one job for each image of the program. Warns of images without an offload kind and
+    /// Selects one job for each image of the program. Warns of images without an offload kind and
     /// omits them.
     pub(super) fn select<'j>(
         &self,
         scanned: &Scanned<'j>,
         host_code: &'j [DeviceImage<'j>],
-    ) -> Result<Vec<DeviceJob<'j>>> {
+    ) -> Result<Selection<'j>> {
         let (settings, session) = (self.settings, self.session);
         let Scanned {
             inputs,
@@ -168,7 +168,7 @@ impl Link<'_> {
             .iter()
             .map(|input_object| input_object.origin().to_string())
             .collect();
-        let selection = select::select(images, host_code, facts, &lazy, &origins, &options)?;
+        let mut selection = select::select(images, host_code, facts, &lazy, &origins, &options)?;
         if settings.run.why {
             selection
                 .why
@@ -179,8 +179,7 @@ impl Link<'_> {
             .warnings
             .iter()
             .for_each(|warning| session.shell.warn(warning));
-        let (registered, unknown): (Vec<_>, Vec<_>) = selection
-            .jobs
+        let (registered, unknown): (Vec<_>, Vec<_>) = std::mem::take(&mut selection.jobs)
             .into_iter()
             .partition(|job| job.kinds.iter().next().is_some());
         for job in unknown {
@@ -195,7 +194,8 @@ impl Link<'_> {
                 names.join(", ")
             ));
         }
-        Ok(registered)
+        selection.jobs = registered;
+        Ok(selection)
     }
 
     /// Reports, before any device link, that images cannot be registered for this host.
@@ -368,11 +368,17 @@ impl Link<'_> {
         objects: &[PathBuf],
         output: Option<&Path>,
     ) -> Cmd {
-        let additions = host::additions(self.settings, &self.linker, &host.triple, objects);
+        let objects: Vec<PathBuf> = objects
+            .iter()
+            .chain(&host.copies.members)
+            .cloned()
+            .collect();
+        let additions = host::additions(self.settings, &self.linker, &host.triple, &objects);
         let endings = host::endings(self.settings, &host.runtime);
         let changes = LineChanges {
             output: output.map(Path::as_os_str),
             objects: &additions,
+            objects_first: host.has_modules,
             libraries: &endings,
             copies: Some(&host.copies.by_token),
         };

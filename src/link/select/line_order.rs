@@ -52,12 +52,13 @@ pub(super) struct Taken {
 }
 
 /// Returns the objects of a linker that reads the command line in the order `options.reading`,
-/// which is not `AnyOrder`.
+/// which is not `AnyOrder`. `defined`: symbols that are defined before any file is read.
 pub(super) fn read(
     facts: &[HostFacts<'_>],
     lazy: &[bool],
     origins: &[String],
     options: &SelectOptions,
+    defined: &[String],
 ) -> Taken {
     let mut line = Line {
         facts,
@@ -65,7 +66,10 @@ pub(super) fn read(
         origins,
         options,
         in_turn: options.reading == Reading::InTurn,
-        symbols: HashMap::default(),
+        symbols: defined
+            .iter()
+            .map(|name| (name.as_bytes().into(), Symbol::Defined))
+            .collect(),
         taken: Taken {
             order: Vec::new(),
             pulled: vec![None; facts.len()],
@@ -74,6 +78,9 @@ pub(super) fn read(
         changed: false,
     };
     let in_turn = line.in_turn;
+    for &object in &options.extracted {
+        line.take(object);
+    }
     for root in options
         .roots
         .iter()

@@ -39,6 +39,7 @@ fn order(
             loads,
             ..options
         },
+        &[],
     )
     .order
 }

@@ -64,6 +64,8 @@ pub(crate) struct SelectOptions {
     pub reading: Reading,
     /// The files of the command line, in reading order.
     pub loads: Vec<Load>,
+    /// Archive members that are read as objects, before all other files.
+    pub extracted: Vec<usize>,
     /// Whether the output is a shared library, whose symbols other programs use.
     pub shared_output: bool,
     /// Whether the output is relocatable. Modules that register themselves are linked later then, when
@@ -106,6 +108,10 @@ pub(crate) struct Selection<'a> {
     pub why: Vec<String>,
     /// The warnings for the user.
     pub warnings: Vec<String>,
+    /// The archive members that the host link must get as objects, by the index of the object: only
+    /// device code needs them, and a shared library defines the symbol of the registration for
+    /// which a linker would extract them.
+    pub extracted: Vec<usize>,
 }
 
 /// Selects the device links. `host_code`: host objects that device code for a CPU may call
@@ -119,27 +125,41 @@ pub(crate) fn select<'a>(
     origins: &[String],
     options: &SelectOptions,
 ) -> Result<Selection<'a>> {
-    let mut options = Cow::Borrowed(options);
+    let (mut options, mut lazy) = (Cow::Borrowed(options), Cow::Borrowed(lazy));
     let mut reasons = BTreeMap::new();
     loop {
         let (mut selection, taken) = select_once(
             found,
             host_code,
             facts,
-            lazy,
+            &lazy,
             origins,
             &options,
             &mut reasons,
         )?;
         // The registration code refers to the modules that it registers, so the host link extracts
         // them. They may need more modules.
-        let mut more = modules::only_for_devices(&selection.jobs, lazy, &taken);
-        more.retain(|symbol| !options.roots.contains(symbol));
-        if more.is_empty() {
+        let needed = modules::only_for_devices(&selection.jobs, &lazy, &taken);
+        let (extracted, mut more): (Vec<_>, Vec<_>) =
+            needed.into_iter().partition(|(_, symbol)| {
+                let mut libraries = options.shared.iter().flat_map(|library| &library.defines);
+                libraries.any(|defined| defined == symbol.as_bytes())
+            });
+        more.retain(|(_, symbol)| !options.roots.contains(symbol));
+        if extracted.is_empty() && more.is_empty() {
             modules::check(&mut selection, found, facts, origins, &taken, &options)?;
+            selection.extracted.clone_from(&options.extracted);
             return Ok(selection);
         }
-        options.to_mut().roots.extend(more);
+        let options = options.to_mut();
+        for (object, _) in extracted {
+            if std::mem::replace(&mut lazy.to_mut()[object], false) {
+                options.extracted.push(object);
+            }
+        }
+        options
+            .roots
+            .extend(more.into_iter().map(|(_, symbol)| symbol));
     }
 }
 
@@ -154,7 +174,9 @@ fn select_once<'a>(
     options: &SelectOptions,
     device_pulled: &mut BTreeMap<usize, String>,
 ) -> Result<(Selection<'a>, line_order::Taken)> {
-    let taken = resolve::host_link(facts, lazy, origins, options);
+    let host_link = |defined: &[String]| resolve::host_link(facts, lazy, origins, options, defined);
+    let again = modules::linked_again(found, facts, lazy, options, &host_link);
+    let taken = host_link(&again);
     let line_order::Taken { order, pulled } = &taken;
     let linked_elsewhere = modules::linked_elsewhere(found, facts, &taken, options);
     let candidates = Candidates::new(found, facts, lazy, pulled, &linked_elsewhere, options)?;
@@ -186,7 +208,7 @@ fn select_once<'a>(
         }
         if !waiting.is_empty() {
             device_pulled.extend(resolve::device_pulls(found, &mut members, &waiting)?);
-            device_pulled.extend(modules::lto_pulls(found, &mut members, &waiting));
+            device_pulled.extend(modules::unreadable_pulls(found, &mut members, &waiting));
         }
         members
             .iter()
@@ -245,6 +267,7 @@ fn select_once<'a>(
         jobs,
         why,
         warnings,
+        extracted: Vec::new(),
     };
     Ok((selection, taken))
 }
@@ -473,12 +496,13 @@ fn symbols<'f>(image: &'f DeviceImage<'_>) -> Result<HostFacts<'f>> {
     scan::device_symbols(image)
 }
 
-/// Returns the symbols that inputs of `job` need and no input defines. An image with a damaged
-/// symbol table, or without one, has no symbols here: its linker has reported that.
-fn undefined_symbols(job: &DeviceJob<'_>) -> BTreeSet<Vec<u8>> {
-    let tables: Vec<HostFacts<'_>> = job
-        .inputs
-        .iter()
+/// Returns the symbols that `inputs` of a device link need and no input defines. An image with a
+/// damaged symbol table, or without one, has no symbols here: its linker has reported that.
+fn undefined_symbols<'i, 'a: 'i>(
+    inputs: impl IntoIterator<Item = &'i DeviceImage<'a>>,
+) -> BTreeSet<Vec<u8>> {
+    let tables: Vec<HostFacts<'_>> = inputs
+        .into_iter()
         .filter_map(|input| symbols(input).ok())
         .collect();
     let defined: HashSet<&[u8]> = tables
@@ -691,7 +715,7 @@ pub(crate) fn undefined_but_on_the_host(
         }
     }
     let mut found: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
-    for name in jobs.flat_map(undefined_symbols) {
+    for name in jobs.flat_map(|job| undefined_symbols(job.inputs.iter().copied())) {
         if let Some(&object) = on_the_host.get(name.as_slice()) {
             found.insert(name, object);
         }

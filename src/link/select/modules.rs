@@ -58,6 +58,87 @@ pub(super) fn generation(
         .unwrap_or(Generation::Llvm21)
 }
 
+/// Returns the functions for modules that the registration of this link defines, although members
+/// of an archive define them, too: the archive contains its own device link. If modules of this link
+/// may call device functions of the archive, its modules are linked again, as `nvcc` does.
+/// `host_link` resolves the host link with these functions.
+pub(super) fn linked_again(
+    found: &[DeviceImage<'_>],
+    facts: &[HostFacts<'_>],
+    lazy: &[bool],
+    options: &SelectOptions,
+    host_link: &dyn Fn(&[String]) -> Taken,
+) -> Vec<String> {
+    if options.relocatable || found.iter().all(|image| image.modules.is_none()) {
+        return Vec::new();
+    }
+    let mut definers: HashMap<&[u8], Vec<usize>> = HashMap::new();
+    for (object, facts) in facts.iter().enumerate() {
+        let names = facts.defined.iter().map(|symbol| symbol.name.as_ref());
+        for name in names.filter(|name| name.starts_with(nvcc::REGISTER.as_bytes())) {
+            definers.entry(name).or_default().push(object);
+        }
+    }
+    if definers.is_empty() {
+        return Vec::new();
+    }
+    let modules = found
+        .iter()
+        .filter(|image| image.modules.is_some() && image.kinds.contains(OffloadKind::Cuda));
+    let (linked, new): (Vec<_>, Vec<_>) = modules.partition(|image| {
+        let mut ids = ids_of(image).iter();
+        ids.any(|id| definers.contains_key(register(id).as_bytes()))
+    });
+    let taken: HashSet<usize> = host_link(&[]).order.into_iter().collect();
+    if !may_call(&new, &taken, &linked) {
+        return Vec::new();
+    }
+    let is_in_members = |name: &&&[u8]| definers[**name].iter().all(|&object| lazy[object]);
+    let mut names: BTreeSet<&[u8]> = definers.keys().filter(is_in_members).copied().collect();
+    loop {
+        let again: Vec<String> = names.iter().map(|name| printable_name(name)).collect();
+        let taken: HashSet<usize> = host_link(&again).order.into_iter().collect();
+        // The host link needs these members for something else, and they define the functions.
+        let before = names.len();
+        names.retain(|name| !definers[name].iter().any(|object| taken.contains(object)));
+        if names.len() == before {
+            return again;
+        }
+    }
+}
+
+/// Whether the images `new` may call device functions of the images `linked`. Images of the objects
+/// `taken` are in the program; it may need others.
+fn may_call(new: &[&DeviceImage<'_>], taken: &HashSet<usize>, linked: &[&DeviceImage<'_>]) -> bool {
+    if linked.is_empty() {
+        return false;
+    }
+    let all = new.iter().chain(linked);
+    let machine_code = all.filter(|image| image.form == Form::Code);
+    let in_machine_code: HashSet<usize> = machine_code.map(|image| image.input_object).collect();
+    let is_hidden = |image: &&DeviceImage<'_>| match image.form {
+        Form::Code => false,
+        Form::Ptx => !in_machine_code.contains(&image.input_object),
+        Form::LtoObject => true,
+    };
+    let mut in_program = new
+        .iter()
+        .filter(|image| taken.contains(&image.input_object));
+    if in_program.any(is_hidden) {
+        return true;
+    }
+    let mut open = undefined_symbols(new.iter().copied());
+    open.retain(|name| !is_of_driver(name));
+    let defines_some = |image: &&DeviceImage<'_>| {
+        is_hidden(image)
+            || symbols(image).is_ok_and(|table| {
+                let mut names = table.defined.iter().map(|symbol| symbol.name.as_ref());
+                names.any(|name: &[u8]| open.contains(name))
+            })
+    };
+    !open.is_empty() && linked.iter().any(defines_some)
+}
+
 /// Returns, for each image, whether other device links have its modules: an object or archive
 /// member defines the functions that their constructors call. In a relocatable link, the link of
 /// the program will have them. A shared library with the same modules has its own copy of their
@@ -170,21 +251,26 @@ pub(super) fn is_open(
         || needs.any(|need| *need.name != *b"main" && names.contains(need.name.as_ref()))
 }
 
-/// Adds to `members` the images of `waiting` with code for link-time optimization, if `members` has
-/// such code. No public tool reads the symbols of such code, so `members` may need any of these
-/// images; `nvcc -dlink` takes all, too. Returns the added images with their reasons.
-pub(super) fn lto_pulls(
+/// Adds to `members` the modules of `waiting` with PTX or with code for link-time optimization,
+/// whose symbols only nvlink can read. `members` may need them if they have such code, or need a
+/// symbol that none of them defines. `nvcc -dlink` takes all such code, too. Returns the added
+/// images with their reasons.
+pub(super) fn unreadable_pulls(
     found: &[DeviceImage<'_>],
     members: &mut BTreeSet<usize>,
     waiting: &[usize],
 ) -> BTreeMap<usize, String> {
-    let needs_nvlink = |at: &usize| found[*at].form == Form::LtoObject;
-    if !members.iter().any(needs_nvlink) {
+    let is_unreadable = |at: &usize| found[*at].form != Form::Code;
+    let added: Vec<usize> = waiting.iter().copied().filter(is_unreadable).collect();
+    let needs_some = |members: &BTreeSet<usize>| {
+        let open = undefined_symbols(members.iter().map(|&at| &found[at]));
+        open.iter().any(|name| !is_of_driver(name))
+    };
+    if added.is_empty() || !(members.iter().any(is_unreadable) || needs_some(members)) {
         return BTreeMap::new();
     }
-    let added: Vec<usize> = waiting.iter().copied().filter(needs_nvlink).collect();
     let new = added.into_iter().filter(|at| members.insert(*at));
-    let reason = "its code is for link-time optimization, whose symbols only nvlink can read";
+    let reason = "device code may need its symbols, which only nvlink can read";
     new.map(|at| (at, reason.to_owned())).collect()
 }
 
@@ -204,12 +290,13 @@ fn defined<'f>(facts: &'f [HostFacts<'_>], taken: &Taken) -> HashSet<&'f [u8]> {
         .collect()
 }
 
-/// Returns the symbols for which the host link must extract modules that only device code needs.
+/// Returns the archive members with modules that only device code needs, each with a symbol for
+/// which the host link must extract it.
 pub(super) fn only_for_devices(
     jobs: &[DeviceJob<'_>],
     lazy: &[bool],
     taken: &Taken,
-) -> Vec<String> {
+) -> BTreeSet<(usize, String)> {
     let is_left_out = |image: &&&DeviceImage<'_>| {
         lazy[image.input_object] && taken.pulled[image.input_object].is_none()
     };
@@ -217,8 +304,14 @@ pub(super) fn only_for_devices(
         .iter()
         .flat_map(|job| job.inputs.iter().filter(is_left_out));
     let cuda = images.filter(|image| image.kinds.contains(OffloadKind::Cuda));
-    let symbols = cuda.flat_map(|image| ids_of(image)).map(|id| wrapper(id));
-    symbols.collect::<BTreeSet<String>>().into_iter().collect()
+    let symbols = |image: &DeviceImage<'_>| -> Vec<String> {
+        ids_of(image).iter().map(|id| wrapper(id)).collect()
+    };
+    let of_image = cuda.flat_map(|image| {
+        let symbols = symbols(image).into_iter();
+        symbols.map(|symbol| (image.input_object, symbol))
+    });
+    of_image.collect()
 }
 
 /// Returns the undefined symbols of the host link that consist of `start` and an ID: each ID, with
@@ -350,14 +443,16 @@ pub(super) fn check(
     }
 }
 
-/// Functions that NVIDIA's driver provides to device code.
-const OF_THE_DRIVER: [&[u8]; 4] = [b"vprintf", b"malloc", b"free", b"__assertfail"];
+/// Whether NVIDIA's driver provides the function `name` to device code.
+fn is_of_driver(name: &[u8]) -> bool {
+    [&b"vprintf"[..], b"malloc", b"free", b"__assertfail"].contains(&name)
+}
 
 /// Returns the symbols that no input of `job` defines, each with the object that needs it. Code for
 /// link-time optimization has no symbols here.
 pub(crate) fn undefined_device_symbols(job: &DeviceJob<'_>) -> Vec<(Vec<u8>, Origin)> {
-    let mut open = undefined_symbols(job);
-    open.retain(|name| !OF_THE_DRIVER.contains(&name.as_slice()));
+    let mut open = undefined_symbols(job.inputs.iter().copied());
+    open.retain(|name| !is_of_driver(name));
     let mut found = Vec::new();
     for &image in &job.inputs {
         let Ok(table) = symbols(image) else { continue };

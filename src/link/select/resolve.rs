@@ -15,16 +15,18 @@ use crate::link::scan::{DeviceImage, HostFacts};
 use offld_system::threads;
 use offload_formats::model::printable_name;
 
-/// Returns the objects of the host link, in the order in which the linker reads them.
+/// Returns the objects of the host link, in the order in which the linker reads them. `defined`:
+/// symbols that the registration objects define, which come first.
 pub(super) fn host_link(
     facts: &[HostFacts<'_>],
     lazy: &[bool],
     origins: &[String],
     options: &SelectOptions,
+    defined: &[String],
 ) -> Taken {
     match options.reading {
         Reading::AnyOrder => {
-            let pulled = in_any_order(facts, lazy, origins, options);
+            let pulled = in_any_order(facts, lazy, origins, options, defined);
             let order = (0..facts.len())
                 .filter(|&object| !lazy[object] || pulled[object].is_some())
                 .collect();
@@ -34,7 +36,7 @@ pub(super) fn host_link(
             order: (0..facts.len()).collect(),
             pulled: vec![None; facts.len()],
         },
-        _ => line_order::read(facts, lazy, origins, options),
+        _ => line_order::read(facts, lazy, origins, options, defined),
     }
 }
 
@@ -44,6 +46,7 @@ fn in_any_order(
     lazy: &[bool],
     origins: &[String],
     options: &SelectOptions,
+    defined: &[String],
 ) -> Vec<Option<String>> {
     let mut pulled = vec![None; facts.len()];
     if !lazy.contains(&true) {
@@ -56,6 +59,7 @@ fn in_any_order(
         .collect();
     let mut resolver = Resolver {
         common,
+        strong: defined.iter().map(|name| name.as_bytes().into()).collect(),
         ..Resolver::default()
     };
     for (from, to) in &options.alternate_names {

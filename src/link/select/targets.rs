@@ -556,7 +556,7 @@ pub(crate) fn undefined_but_for_another_target<'a>(
     let mut all = Vec::new();
     // Errors about modules name their architectures.
     for job in jobs.iter().filter(|job| job.modules.is_empty()) {
-        let mut open = undefined_symbols(job);
+        let mut open = undefined_symbols(job.inputs.iter().copied());
         let others = found
             .iter()
             .map(|image| (image, Target::new(&image.triple, &image.arch)));

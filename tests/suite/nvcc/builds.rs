@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use libtest_mimic::{Failed, Trial};
 
 use super::{
-    Inputs, LIBRARY, Named, PLAIN, Program, Toolkit, by_offld, device_linked, endings, libraries,
-    registered, same_cubins,
+    Inputs, LIBRARY, Named, PLAIN, Program, Toolkit, architectures, by_offld, device_linked,
+    endings, libraries, registered, same_cubins,
 };
 use crate::support::{
     Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, made, missing, output, passed,
@@ -14,10 +14,12 @@ use crate::support::{
 };
 
 pub(super) fn trials() -> Vec<Trial> {
-    let all: [Named; 19] = [
+    let all: [Named; 22] = [
         ("substitutes_for_a_missing_architecture", substitutes),
+        ("machine_code_needs_unreadable_members", unreadable_members),
         ("sections_that_were_not_joined", unique_sections),
         ("library_with_the_same_modules", same_modules),
+        ("library_with_the_same_members", same_members),
         ("cmake", cmake),
         ("meson", meson),
         ("guide", guide),
@@ -28,6 +30,7 @@ pub(super) fn trials() -> Vec<Trial> {
         ),
         ("object_of_dlink_is_left_alone", object_of_dlink),
         ("archive_with_dlink_is_left_alone", archive_with_dlink),
+        ("archive_with_dlink_is_linked_again", archive_linked_again),
         ("relocatable_link", relocatable_link),
         ("plain_relocatable_link", plain_relocatable_link),
         ("thin_archive_response_file_and_script", other_inputs),
@@ -148,9 +151,9 @@ fn meson(toolkit: &Toolkit, work: &Work) -> Outcome {
     passed()
 }
 
-/// Compiles other.cu for these `-gencode` values.
-fn other(toolkit: &Toolkit, work: &Work, name: &str, codes: &[&str]) -> Result<PathBuf, Failed> {
-    let object = work.path().join(name);
+/// Compiles a unit for these `-gencode` values.
+fn compiled(toolkit: &Toolkit, work: &Work, unit: &str, codes: &[&str]) -> Result<PathBuf, Failed> {
+    let object = work.path().join(format!("{unit}.o"));
     let mut words = vec![
         "-rdc=true".to_owned(),
         "-c".to_owned(),
@@ -162,7 +165,8 @@ fn other(toolkit: &Toolkit, work: &Work, name: &str, codes: &[&str]) -> Result<P
             .map(|code| format!("-gencode=arch=compute_{code}")),
     );
     words.extend(["-o".to_owned(), object.display().to_string()]);
-    words.push(root().join("tests/nvcc/other.cu").display().to_string());
+    let source = root().join(format!("tests/nvcc/{unit}.cu"));
+    words.push(source.display().to_string());
     toolkit.nvcc(work, &words)?;
     Ok(object)
 }
@@ -175,8 +179,9 @@ fn substitutes(toolkit: &Toolkit, work: &Work) -> Outcome {
             ..PLAIN
         })
     };
-    let cases: [(&'static [&'static str], &[&str]); 4] = [
+    let cases: [(&'static [&'static str], &[&str]); 5] = [
         (&["90"], &["80,code=[sm_80,compute_80]"]),
+        (&["90"], &["80,code=compute_80"]),
         (&["86"], &["80,code=sm_80"]),
         (&["90a"], &["90,code=sm_90"]),
         (&["80", "90"], &["80,code=[sm_80,compute_80]"]),
@@ -184,7 +189,7 @@ fn substitutes(toolkit: &Toolkit, work: &Work) -> Outcome {
     for (archs, codes) in cases {
         let program = program(archs)?;
         let main = toolkit.object("main", archs, &[])?;
-        let other = other(toolkit, work, "other.o", codes)?;
+        let other = compiled(toolkit, work, "other", codes)?;
         let inputs = Inputs {
             line: vec![main.display().to_string(), other.display().to_string()],
             modules: vec![main, other],
@@ -203,6 +208,46 @@ fn substitutes(toolkit: &Toolkit, work: &Work) -> Outcome {
             &ours,
         )?;
         same(toolkit, work, &theirs, &ours)?;
+    }
+    passed()
+}
+
+/// Machine code needs members of an archive whose symbols only nvlink can read: code for link-time
+/// optimization, and PTX.
+fn unreadable_members(toolkit: &Toolkit, work: &Work) -> Outcome {
+    for (code, flags) in [
+        ("90,code=lto_90", &["-dlto"][..]),
+        ("80,code=compute_80", &[]),
+    ] {
+        let program = Program {
+            archs: &["90"],
+            flags,
+            ..PLAIN
+        };
+        let host = toolkit.object("host", program.archs, &[])?;
+        let mut modules = vec![host, toolkit.object("library", program.archs, &[])?];
+        for unit in ["square", "device"] {
+            modules.push(compiled(toolkit, work, unit, &[code])?);
+        }
+        let archive = work.path().join("libparts.a");
+        run(work
+            .command("ar")
+            .arg("rcs")
+            .arg(&archive)
+            .args(&modules[1..]))?;
+        let line = [&modules[0], &archive].map(|path| path.display().to_string());
+        let inputs = Inputs {
+            line: modules
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect(),
+            modules: modules[1..].to_vec(),
+        };
+        let theirs = reference(toolkit, work, &program, &inputs)?;
+        let ours = work.path().join("ours");
+        by_offld(toolkit, work, "bfd", &line, &ours)?;
+        same(toolkit, work, &theirs, &ours)?;
+        std::fs::remove_file(archive)?;
     }
     passed()
 }
@@ -238,6 +283,60 @@ fn same_modules(toolkit: &Toolkit, work: &Work) -> Outcome {
     let ledger = registered(work, &ours)?;
     expect_in(&ledger, "cuda register lib=1 version=2")?;
     expect_in(&ledger, "name=_Z4fillPi")?;
+    passed()
+}
+
+/// Device code alone needs members of a static library that is also in a shared library, which
+/// exports their symbols. The program gets its own copy of the members.
+fn same_members(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let inputs = Inputs::of(&LIBRARY, toolkit, work)?;
+    work.file(
+        "inner.cu",
+        "extern __device__ int of_device(int);\n\
+         __global__ void inner(int *p) { *p = of_device(1); }\n\
+         void run_inner() { inner<<<1, 1>>>(nullptr); }\n",
+    );
+    let mut words = vec!["-rdc=true".to_owned(), "-c".to_owned()];
+    words.extend(architectures(LIBRARY.archs, &[]));
+    words.extend(["-Xcompiler=-fPIC", "-o", "inner.o", "inner.cu"].map(str::to_owned));
+    toolkit.nvcc(work, &words)?;
+    let mut modules = vec![work.path().join("inner.o")];
+    for unit in ["square", "device"] {
+        modules.push(toolkit.object(unit, LIBRARY.archs, &[])?);
+    }
+    let library = work.path().join("libinner.so");
+    let objects: Vec<String> = modules
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let shared = [vec!["-shared".to_owned()], objects.clone()].concat();
+    for by_nvcc in [true, false] {
+        if by_nvcc {
+            let object = device_linked(toolkit, work, &LIBRARY, &modules)?;
+            let mut command = work.command("g++");
+            command.args(&shared).arg("-o").arg(&library).arg(object);
+            run(command.args(endings(toolkit)?))?;
+        } else {
+            by_offld(toolkit, work, "bfd", &shared, &library)?;
+        }
+        let mut line = vec![inputs.line[0].clone(), "-Wl,--no-as-needed".to_owned()];
+        line.extend(["./libinner.so".to_owned(), inputs.line[1].clone()]);
+        for linker in ["bfd", "gold", "lld", "mold", "wild"] {
+            let ours = work.path().join("ours");
+            let mut line = line.clone();
+            if linker == "lld" {
+                line.push("-Wl,--dependency-file=ours.d".to_owned());
+            }
+            by_offld(toolkit, work, linker, &line, &ours)?;
+            let ledger = registered(work, &ours)?;
+            expect_in(&ledger, "cuda function lib=0 name=_Z5innerPi")?;
+            expect_in(&ledger, "cuda function lib=1 name=_Z7libraryPi")?;
+            expect_in(&ledger, "cuda managed lib=1 name=one")?;
+        }
+        let dependencies = std::fs::read_to_string(work.path().join("ours.d"))?;
+        expect_in(&dependencies, "libparts.a")?;
+        expect_not_in(&dependencies, "member")?;
+    }
     passed()
 }
 
@@ -360,6 +459,24 @@ fn archive_with_dlink(toolkit: &Toolkit, work: &Work) -> Outcome {
     passed()
 }
 
+/// A unit calls a device function of an archive that has its own device link.
+fn archive_linked_again(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let inputs = Inputs::of(&PLAIN, toolkit, work)?;
+    let own = device_linked(toolkit, work, &PLAIN, &inputs.modules[1..])?;
+    std::fs::rename(own, work.path().join("own.o"))?;
+    run(work
+        .command("ar")
+        .args(["rcs", "libother.a", &inputs.line[1], "own.o"]))?;
+    let theirs = reference(toolkit, work, &PLAIN, &inputs)?;
+    let line = [inputs.line[0].clone(), "libother.a".to_owned()];
+    let ours = work.path().join("ours");
+    for linker in ["bfd", "gold", "lld", "mold", "wild"] {
+        by_offld(toolkit, work, linker, &line, &ours)?;
+        same(toolkit, work, &theirs, &ours)?;
+    }
+    passed()
+}
+
 /// `-r` by offld leaves the modules to the link of the program.
 fn relocatable_link(toolkit: &Toolkit, work: &Work) -> Outcome {
     let inputs = Inputs::of(&PLAIN, toolkit, work)?;
@@ -454,36 +571,49 @@ fn clang_as_the_driver(toolkit: &Toolkit, work: &Work) -> Outcome {
     passed()
 }
 
+/// Without g++ between, also with the output at the end of the line. Device code alone needs
+/// members of the archive, and linkers search it only for symbols of objects before it.
 fn ld_offld_by_hand(toolkit: &Toolkit, work: &Work) -> Outcome {
-    let inputs = Inputs::of(&PLAIN, toolkit, work)?;
-    let theirs = reference(toolkit, work, &PLAIN, &inputs)?;
-    let ours = work.path().join("ours");
-    // The line that g++ gives its linker.
-    let shown = output(
-        toolkit
-            .command(work, "g++")
-            .args(["-###", "-o"])
-            .arg(&ours)
-            .args(&inputs.line)
-            .args(endings(toolkit)?),
-    )?;
-    let shown = text(&shown.stderr);
-    let line = shown
-        .lines()
-        .find(|line| line.contains("collect2"))
-        .ok_or("no linker command")?;
-    let words = line
-        .split_whitespace()
-        .skip(1)
-        .map(|word| word.trim_matches('"'));
-    let is_plugin = |word: &&str| {
-        word.starts_with("-plugin") || word.contains("lto_plugin") || word.contains("lto-wrapper")
-    };
-    let words: Vec<&str> = words.filter(|word| !is_plugin(word)).collect();
-    run(toolkit
-        .command(work, made().links.join("ld.offld"))
-        .args(words))?;
-    same(toolkit, work, &theirs, &ours)
+    for program in [&PLAIN, &LIBRARY] {
+        let inputs = Inputs::of(program, toolkit, work)?;
+        let theirs = reference(toolkit, work, program, &inputs)?;
+        let ours = work.path().join("ours");
+        // The line that g++ gives its linker.
+        let shown = output(
+            toolkit
+                .command(work, "g++")
+                .args(["-###", "-o"])
+                .arg(&ours)
+                .args(&inputs.line)
+                .args(endings(toolkit)?),
+        )?;
+        let shown = text(&shown.stderr);
+        let line = shown
+            .lines()
+            .find(|line| line.contains("collect2"))
+            .ok_or("no linker command")?;
+        let words = line
+            .split_whitespace()
+            .skip(1)
+            .map(|word| word.trim_matches('"'));
+        let is_plugin = |word: &&str| {
+            word.starts_with("-plugin")
+                || word.contains("lto_plugin")
+                || word.contains("lto-wrapper")
+        };
+        let first: Vec<&str> = words.filter(|word| !is_plugin(word)).collect();
+        let mut last = first.clone();
+        let at = last.iter().position(|word| *word == "-o").ok_or("no -o")?;
+        let output: Vec<&str> = last.drain(at..at + 2).collect();
+        last.extend(output);
+        for words in [first, last] {
+            run(toolkit
+                .command(work, made().links.join("ld.offld"))
+                .args(words))?;
+            same(toolkit, work, &theirs, &ours)?;
+        }
+    }
+    passed()
 }
 
 fn late_images(toolkit: &Toolkit, work: &Work) -> Outcome {

@@ -47,8 +47,8 @@ const SCHEMES: [&str; 6] = ["redis", "rediss", "s3", "http", "https", "file"];
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Limit of a link's total waiting time, as a multiple of the time limit for one request.
 const TOTAL_FACTOR: u32 = 5;
-/// Largest time limit for one request, in seconds. One day can be added to any time without
-/// overflow.
+/// Largest time limit for one request, in seconds: one day. The sum of this limit and any time does
+/// not overflow.
 const LONGEST_TIMEOUT: f64 = 86_400.0;
 
 /// Settings of a remote cache.
