@@ -210,6 +210,8 @@ fn files() -> Outcome {
     }
     let report = check(&work, ["--for", "gfx90a", "k.co"])?;
     expect_in(&report.json.to_string(), "the nearest image is for gfx942")?;
+    let report = check(&work, ["--for", "sm_90", "k.co"])?;
+    expect_in(&report.json.to_string(), "the file has only HIP code")?;
     let report = check(&work, ["k.co"])?;
     expect_equal(
         "without a device",

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::{hip_object, images, refused, same, stdout_of};
 use crate::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, passed, run, with_llvm,
+    Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, passed, run,
+    with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -18,6 +19,10 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm(
             "edit::wheels::images_of_folders_are_replaced_by_file_and_number",
             replaced_in_folder,
+        ),
+        with_llvm(
+            "edit::wheels::patterns_with_a_kind_select_modules",
+            modules_of_a_kind,
         ),
     ]
 }
@@ -117,6 +122,41 @@ fn expect_other_image(work: &Work, old: &str, new: &str, number: usize) -> Resul
         })?;
     }
     Ok(())
+}
+
+/// No registration gives a module a kind, so `hip` selects it by its vendor.
+fn modules_of_a_kind() -> Outcome {
+    let work = Work::new();
+    kernels(&work)?;
+    package(&work, "tree", "py3-none-any")?;
+    let images = std::fs::read_dir(work.path().join("images"))?.filter_map(Result::ok);
+    for image in images.map(|entry| entry.path()) {
+        let name = image.display().to_string();
+        if let Some(arch) = ["gfx908", "gfx90a"]
+            .into_iter()
+            .find(|arch| name.contains(arch))
+        {
+            std::fs::copy(&image, work.path().join(format!("tree/some/{arch}.hsaco")))?;
+        }
+    }
+    let object = work.path().join("kernels.o");
+    std::fs::copy(object, work.path().join("tree/some/kernels.o"))?;
+    let wheel = "some-1.0-py3-none-any.whl";
+    pack(&work, "tree", wheel)?;
+    stdout_of(
+        &work,
+        ["prune", "--keep", "hip:gfx908", "-d", "kept", wheel],
+    )?;
+    let kept = run(work
+        .command("unzip")
+        .args(["-Z1"])
+        .arg(format!("kept/{wheel}")))?;
+    expect_in(&kept, "some/gfx908.hsaco")?;
+    expect_not_in(&kept, "some/gfx90a.hsaco")?;
+    let listed = stdout_of(&work, ["inspect", &format!("kept/{wheel}")])?;
+    expect_in(&listed, "gfx908")?;
+    expect_not_in(&listed, "gfx90a")?;
+    passed()
 }
 
 fn replaced_in_wheel() -> Outcome {

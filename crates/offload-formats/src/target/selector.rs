@@ -83,9 +83,17 @@ enum Device {
 
 impl Selector {
     /// Whether the pattern selects an image for `target` that is registered with `kinds`. `native`
-    /// selects nothing before [`Selector::with_native`].
+    /// selects nothing before [`Selector::with_native`]. Modules are registered with no kind:
+    /// programs load them by name. `cuda` selects those for NVIDIA GPUs, and `hip` those for AMD GPUs.
     pub fn selects(&self, kinds: OffloadKinds, target: &Target) -> bool {
-        self.kind.is_none_or(|kind| kinds.contains(kind))
+        let loads = |kind| match kind {
+            OffloadKind::Cuda => target.is_nvptx(),
+            OffloadKind::Hip => target.is_amdgcn(),
+            _ => false,
+        };
+        let is_module = kinds.iter().next().is_none();
+        self.kind
+            .is_none_or(|kind| kinds.contains(kind) || is_module && loads(kind))
             && self.selects_triple(target)
             && self.selects_device(target)
     }
@@ -265,6 +273,21 @@ mod tests {
     }
 
     #[test]
+    fn modules_belong_to_the_runtime_of_their_vendor() {
+        let selects = |selector: &str, triple: &str, arch: &str| {
+            let selector: Selector = selector.parse().unwrap();
+            selector.selects(OffloadKinds::default(), &Target::new(triple, arch))
+        };
+        assert!(selects("cuda:sm_90", NVIDIA, "sm_90"));
+        assert!(selects("hip:*", AMD, "gfx90a"));
+        for selector in ["hip:*", "openmp:*", "sycl:*"] {
+            assert!(!selects(selector, NVIDIA, "sm_90"));
+        }
+        assert!(!selects("cuda:*", AMD, "gfx90a"));
+        assert!(!selects("hip:*", HOST, ""));
+    }
+
+    #[test]
     fn devices_are_selected_by_any_of_their_parts() {
         use OffloadKind::{Cuda, Hip, OpenMp, Sycl};
         for (selector, kind, triple, arch, expected) in [
@@ -384,7 +407,8 @@ mod tests {
                 "{arch}"
             );
         }
-        assert!(!selector.selects(OffloadKinds::default(), &Target::new(AMD, "gfx90a")));
+        let openmp = OffloadKinds::default().with(OffloadKind::OpenMp);
+        assert!(!selector.selects(openmp, &Target::new(AMD, "gfx90a")));
     }
 
     #[test]
