@@ -35,6 +35,16 @@ pub struct Collected {
     pub left: Contents,
 }
 
+/// A locked file. It is unlocked before it is closed: a child process has a copy of the open file
+/// until it executes its program, and the copy would keep the lock.
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
 impl Store {
     /// Totals of the store and of earlier releases, counted by reading the directories.
     pub fn contents(&self) -> Contents {
@@ -129,7 +139,7 @@ impl Store {
     }
 
     /// The lock for collecting, or `None` if another process holds it.
-    fn collector(&self) -> Result<Option<File>> {
+    fn collector(&self) -> Result<Option<Lock>> {
         let open = || self.layout.version()?.open_to_change(LOCK);
         let file = match open() {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -139,7 +149,7 @@ impl Store {
             opened => opened,
         };
         let file = file.with_context(|| format!("cannot open `{}`", self.layout.shown(LOCK)))?;
-        Ok(file.try_lock().is_ok().then_some(file))
+        Ok(file.try_lock().is_ok().then_some(Lock(file)))
     }
 
     /// Removes stores with an earlier layout below the same directory that no release has used for
