@@ -207,7 +207,8 @@ struct HostLink {
     device_compiler: Option<u32>,
     /// Arguments that the command line lacks for the OpenMP runtime.
     runtime: Vec<OsString>,
-    /// Whether the registration code refers to modules of nvcc, which can be in archives.
+    /// Whether an image has modules that register themselves. The registration code may then need
+    /// archive members.
     has_modules: bool,
     /// The inputs, for error reports.
     inputs: Vec<String>,

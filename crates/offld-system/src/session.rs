@@ -111,8 +111,8 @@ impl Session {
         Session::new(Arc::clone(shell), SessionOptions::default())
     }
 
-    /// Prints a note that the printed commands refer to removed temporary files. Prints nothing if
-    /// there is no temporary directory.
+    /// If there is a temporary directory, prints a note that the printed commands refer to removed
+    /// temporary files.
     pub fn tell_of_removed_files(&self) {
         if let Some(folder) = self.scratch.folder() {
             let folder = folder.display();

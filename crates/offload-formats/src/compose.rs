@@ -119,7 +119,7 @@ pub fn join(data: &[u8], parts: &[Part], new: &[&[u8]]) -> Result<Vec<u8>, Malfo
         .iter()
         .map(|part| part.size(of_new))
         .fold(0, u64::saturating_add);
-    // Parts of damaged files can have any size. The others are seldom larger than the old bytes.
+    // The capacity is limited, because the parts of a damaged file can have any size.
     let mut all = Vec::with_capacity(data.len().saturating_mul(2).min(size as usize));
     let mut new = new.iter();
     for part in parts {

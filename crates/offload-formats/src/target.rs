@@ -15,7 +15,7 @@ pub use selector::Selector;
 
 use crate::bundle::standard_triple;
 use crate::gpu::{AmdArch, TargetId};
-use crate::model::printable;
+use crate::model::{OffloadKind, printable};
 
 /// The device that an image is for, as the image names it. `""` and `generic` are the same
 /// architecture and mean any.
@@ -179,6 +179,16 @@ impl Target {
     /// Whether this is an NVIDIA GPU.
     pub fn is_nvptx(&self) -> bool {
         self.arch_name().starts_with("nvptx")
+    }
+
+    /// The kind of the runtime that loads modules for this target. Modules are files of device code
+    /// that programs load by name, so no registration gives them a kind.
+    pub fn kind_of_modules(&self) -> Option<OffloadKind> {
+        if self.is_nvptx() {
+            Some(OffloadKind::Cuda)
+        } else {
+            self.is_amdgcn().then_some(OffloadKind::Hip)
+        }
     }
 
     /// Whether this is SPIR-V, of any vendor.

@@ -304,14 +304,11 @@ pub(super) fn only_for_devices(
         .iter()
         .flat_map(|job| job.inputs.iter().filter(is_left_out));
     let cuda = images.filter(|image| image.kinds.contains(OffloadKind::Cuda));
-    let symbols = |image: &DeviceImage<'_>| -> Vec<String> {
-        ids_of(image).iter().map(|id| wrapper(id)).collect()
-    };
-    let of_image = cuda.flat_map(|image| {
-        let symbols = symbols(image).into_iter();
-        symbols.map(|symbol| (image.input_object, symbol))
+    let members = cuda.flat_map(|image| {
+        let ids = ids_of(image).iter();
+        ids.map(|id| (image.input_object, wrapper(id)))
     });
-    of_image.collect()
+    members.collect()
 }
 
 /// Returns the undefined symbols of the host link that consist of `start` and an ID: each ID, with

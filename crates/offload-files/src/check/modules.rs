@@ -36,10 +36,11 @@ pub(super) fn add(
     }
     let members = check.members.clone();
     let unit = unit_of_modules(images, &members, "");
-    let is_for_gpu = |image: &&Image| target(image).is_nvptx() || target(image).is_amdgcn();
-    if unit.images.iter().all(is_for_gpu) {
-        check.kinds.push(unit.kind);
-    }
+    let kinds = unit
+        .images
+        .iter()
+        .map(|image| target(image).kind_of_modules());
+    check.kinds.extend(kinds.flatten());
     let mut loads = Vec::new();
     for (asked, used) in asked.iter().zip(used) {
         let about = asked.devices.iter().filter(|wanted| is_for(wanted, &unit));

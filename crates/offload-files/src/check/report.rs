@@ -106,7 +106,7 @@ pub struct FileCheck {
     /// For each requested device, whether it loads an image from the file, or would have to.
     #[serde(skip)]
     pub(crate) used: Vec<bool>,
-    /// The kinds of the file's registrations.
+    /// The kinds of the file's registrations and modules.
     #[serde(skip)]
     pub(crate) kinds: Vec<OffloadKind>,
 }

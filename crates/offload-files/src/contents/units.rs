@@ -237,9 +237,10 @@ pub(crate) fn unit_of_modules<'f>(
     place: &str,
 ) -> Unit<'f> {
     let kind = match images.first().map(|image| target(image)) {
-        Some(target) if target.is_nvptx() => OffloadKind::Cuda,
         Some(target) if target.is_cpu() => OffloadKind::OpenMp,
-        _ => OffloadKind::Hip,
+        target => target
+            .and_then(|target| target.kind_of_modules())
+            .unwrap_or(OffloadKind::Hip),
     };
     Unit {
         kind,

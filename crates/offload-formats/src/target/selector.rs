@@ -83,19 +83,13 @@ enum Device {
 
 impl Selector {
     /// Whether the pattern selects an image for `target` that is registered with `kinds`. `native`
-    /// selects nothing before [`Selector::with_native`]. Modules are registered with no kind:
-    /// programs load them by name. `cuda` selects those for NVIDIA GPUs, and `hip` those for AMD GPUs.
+    /// selects nothing before [`Selector::with_native`]. Without kinds, the image is a module
+    /// ([`Target::kind_of_modules`]).
     pub fn selects(&self, kinds: OffloadKinds, target: &Target) -> bool {
-        let loads = |kind| match kind {
-            OffloadKind::Cuda => target.is_nvptx(),
-            OffloadKind::Hip => target.is_amdgcn(),
-            _ => false,
-        };
         let is_module = kinds.iter().next().is_none();
-        self.kind
-            .is_none_or(|kind| kinds.contains(kind) || is_module && loads(kind))
-            && self.selects_triple(target)
-            && self.selects_device(target)
+        let is_of =
+            |kind| kinds.contains(kind) || is_module && target.kind_of_modules() == Some(kind);
+        self.kind.is_none_or(is_of) && self.selects_triple(target) && self.selects_device(target)
     }
 
     /// The kind in the pattern; `None` for any.
