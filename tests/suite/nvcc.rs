@@ -438,6 +438,17 @@ fn by_offld(
     line: &[String],
     output: &Path,
 ) -> Result<String, Failed> {
+    run(&mut offld_command(toolkit, work, linker, line, output)?)
+}
+
+/// The command of [`by_offld`].
+fn offld_command(
+    toolkit: &Toolkit,
+    work: &Work,
+    linker: &str,
+    line: &[String],
+    output: &Path,
+) -> Result<Command, Failed> {
     let mut command = toolkit.command(work, "g++");
     command
         .arg(format!("-B{}", made().as_ld.display()))
@@ -446,7 +457,7 @@ fn by_offld(
         .arg(output)
         .args(line)
         .args(endings(toolkit)?);
-    run(&mut command)
+    Ok(command)
 }
 
 /// The calls with which a program registers its images, and its launches.

@@ -33,6 +33,9 @@ pub const WRAPPER: &str = "__fatbinwrap";
 /// The prefix of the names of the functions that a device link defines. The module's ID follows.
 pub const REGISTER: &str = "__cudaRegisterLinkedBinary";
 
+/// The library of CUDA's device runtime, with which kernels launch kernels.
+pub const DEVICE_RUNTIME: &str = "libcudadevrt.a";
+
 /// The offset of the pointer to the fatbinary in a wrapper, and the size of a wrapper.
 const POINTER_AT: u64 = 8;
 const WRAPPER_SIZE: u64 = 24;

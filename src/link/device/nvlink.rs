@@ -21,6 +21,7 @@ use crate::link::select::DeviceJob;
 use crate::toolchain;
 use offld_system::session::Session;
 use offload_formats::model::OffloadKind;
+use offload_formats::nvcc::DEVICE_RUNTIME;
 use offload_formats::target::Target;
 use offload_formats::{bitcode, magic};
 
@@ -151,7 +152,9 @@ pub(super) fn command(
     for input in inputs {
         args.arg(input);
     }
-    if let Some(library) = device_runtime(&nvlink).filter(|_| has_lto) {
+    // A link for LTO requires the library, and PTX may need it.
+    let may_need_runtime = job.inputs.iter().any(|input| input.form != Form::Code);
+    if let Some(library) = device_runtime(&nvlink).filter(|_| may_need_runtime) {
         args.path(&library);
     }
     for value in settings.device.linker_args(&job.target) {
@@ -183,8 +186,7 @@ fn check_library(nvvm: &Path, job: &DeviceJob<'_>) -> Result<()> {
     )
 }
 
-/// The CUDA device runtime in the toolkit with `nvlink`. nvlink requires this library for link-time
-/// optimization, and links only the needed parts of it.
+/// The CUDA device runtime in the toolkit with `nvlink`, which links only the needed parts of it.
 fn device_runtime(nvlink: &Path) -> Option<PathBuf> {
     const FOLDERS: [&str; 4] = [
         "lib64",
@@ -193,7 +195,7 @@ fn device_runtime(nvlink: &Path) -> Option<PathBuf> {
         "targets/sbsa-linux/lib",
     ];
     let toolkit = toolkit(nvlink);
-    let libraries = FOLDERS.map(|folder| toolkit.join(folder).join("libcudadevrt.a"));
+    let libraries = FOLDERS.map(|folder| toolkit.join(folder).join(DEVICE_RUNTIME));
     libraries.into_iter().find(|library| library.is_file())
 }
 

@@ -238,8 +238,9 @@ fn select_once<'a>(
         check_kinds(job)?;
         targets::check_platforms(job)?;
     }
-    let members =
-        (0..found.len()).filter(|&at| lazy[found[at].input_object] && found[at].form != Form::Ptx);
+    let is_member = |object: usize| lazy[object] || options.extracted.contains(&object);
+    let members = (0..found.len())
+        .filter(|&at| is_member(found[at].input_object) && found[at].form != Form::Ptx);
     let why = members.map(|at| {
         let object = found[at].input_object;
         let by_device = device_pulled.get(&at);

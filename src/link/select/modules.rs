@@ -3,6 +3,7 @@
 //! modules, and never registers any if one is missing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
 
 use anyhow::{Result, bail};
 
@@ -10,7 +11,7 @@ use super::line_order::Taken;
 use super::{DeviceJob, SelectOptions, Selection, symbols, undefined_symbols};
 use crate::link::scan::{DeviceImage, Form, HostFacts};
 use offload_formats::model::{Generation, OffloadKind, OffloadKinds, Origin, printable_name};
-use offload_formats::nvcc;
+use offload_formats::nvcc::{self, DEVICE_RUNTIME};
 use offload_formats::registration::Modules;
 use offload_formats::registration::fatbin::{self, ModuleCalls};
 use offload_formats::target::Target;
@@ -251,27 +252,34 @@ pub(super) fn is_open(
         || needs.any(|need| *need.name != *b"main" && names.contains(need.name.as_ref()))
 }
 
-/// Adds to `members` the modules of `waiting` with PTX or with code for link-time optimization,
-/// whose symbols only nvlink can read. `members` may need them if they have such code, or need a
-/// symbol that none of them defines. `nvcc -dlink` takes all such code, too. Returns the added
-/// images with their reasons.
+/// Adds to `members` the modules of `waiting` that may be needed for symbols that only nvlink can
+/// read: those of PTX and of code for link-time optimization. nvlink takes all members of archives.
+/// Returns the added images with their reasons.
 pub(super) fn unreadable_pulls(
     found: &[DeviceImage<'_>],
     members: &mut BTreeSet<usize>,
     waiting: &[usize],
 ) -> BTreeMap<usize, String> {
     let is_unreadable = |at: &usize| found[*at].form != Form::Code;
-    let added: Vec<usize> = waiting.iter().copied().filter(is_unreadable).collect();
     let needs_some = |members: &BTreeSet<usize>| {
         let open = undefined_symbols(members.iter().map(|&at| &found[at]));
         open.iter().any(|name| !is_of_driver(name))
     };
-    if added.is_empty() || !(members.iter().any(is_unreadable) || needs_some(members)) {
+    let has_unreadable = members.iter().any(is_unreadable)
+        || waiting.iter().any(is_unreadable) && needs_some(members);
+    if !has_unreadable {
         return BTreeMap::new();
     }
-    let new = added.into_iter().filter(|at| members.insert(*at));
-    let reason = "device code may need its symbols, which only nvlink can read";
+    // nvlink itself adds the needed parts of the device runtime.
+    let added = waiting.iter().copied();
+    let new = added.filter(|&at| !is_of_device_runtime(&found[at]) && members.insert(at));
+    let reason = "only nvlink can read the symbols that decide whether device code needs it";
     new.map(|at| (at, reason.to_owned())).collect()
+}
+
+/// Whether an image is of CUDA's device runtime.
+fn is_of_device_runtime(image: &DeviceImage<'_>) -> bool {
+    image.origin.file.file_name() == Some(OsStr::new(DEVICE_RUNTIME))
 }
 
 /// Returns the symbols of other device links that the objects of the host link define.

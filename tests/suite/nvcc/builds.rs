@@ -6,7 +6,7 @@ use libtest_mimic::{Failed, Trial};
 
 use super::{
     Inputs, LIBRARY, Named, PLAIN, Program, Toolkit, architectures, by_offld, device_linked,
-    endings, libraries, registered, same_cubins,
+    endings, libraries, offld_command, registered, same_cubins, without_device_runtime,
 };
 use crate::support::{
     Outcome, Work, expect_equal, expect_in, expect_not_in, llvm, made, missing, output, passed,
@@ -14,9 +14,11 @@ use crate::support::{
 };
 
 pub(super) fn trials() -> Vec<Trial> {
-    let all: [Named; 22] = [
+    let all: [Named; 24] = [
         ("substitutes_for_a_missing_architecture", substitutes),
         ("machine_code_needs_unreadable_members", unreadable_members),
+        ("lto_code_needs_machine_code", lto_code_needs_machine_code),
+        ("ptx_needs_the_device_runtime", ptx_needs_device_runtime),
         ("sections_that_were_not_joined", unique_sections),
         ("library_with_the_same_modules", same_modules),
         ("library_with_the_same_members", same_members),
@@ -252,6 +254,65 @@ fn unreadable_members(toolkit: &Toolkit, work: &Work) -> Outcome {
     passed()
 }
 
+/// Code for link-time optimization, whose symbols only nvlink can read, needs members of an archive
+/// with machine code. nvlink takes all members.
+fn lto_code_needs_machine_code(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let program = Program {
+        archs: &["90"],
+        flags: &["-dlto"],
+        ..PLAIN
+    };
+    let host = toolkit.object("host", program.archs, &[])?;
+    let unit = toolkit.object("library", program.archs, program.flags)?;
+    let archive = work.path().join("libparts.a");
+    let members = ["unused", "square", "device"];
+    let members = members.map(|member| toolkit.object(member, program.archs, &[]));
+    let members = members.into_iter().collect::<Result<Vec<_>, _>>()?;
+    run(work.command("ar").arg("rcs").arg(&archive).args(members))?;
+    let line = [&host, &unit, &archive].map(|path| path.display().to_string());
+    let inputs = Inputs {
+        line: line.to_vec(),
+        modules: vec![unit, archive],
+    };
+    let theirs = reference(toolkit, work, &program, &inputs)?;
+    let ours = work.path().join("ours");
+    by_offld(toolkit, work, "bfd", &line, &ours)?;
+    same(toolkit, work, &theirs, &ours)
+}
+
+/// A kernel of a unit with PTX alone launches kernels.
+fn ptx_needs_device_runtime(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let program = Program {
+        archs: &["90"],
+        ..PLAIN
+    };
+    let unit = compiled(toolkit, work, "dynamic", &["80,code=compute_80"])?;
+    let other = toolkit.object("other", program.archs, &[])?;
+    let inputs = Inputs {
+        line: [&unit, &other]
+            .map(|path| path.display().to_string())
+            .to_vec(),
+        modules: vec![unit, other],
+    };
+    let theirs = reference(toolkit, work, &program, &inputs)?;
+    let ours = work.path().join("ours");
+    by_offld(toolkit, work, "bfd", &inputs.line, &ours)?;
+    // `nvcc -dlink` registers the module of the device runtime.
+    let without_modules = |ledger: &str| -> String {
+        let lines = ledger.lines().filter(|line| !line.contains("prelinked="));
+        lines.map(|line| format!("{line}\n")).collect()
+    };
+    let expected = without_device_runtime(&registered(work, &theirs)?);
+    let own = registered(work, &ours)?;
+    expect_in(&own, "cuda launch lib=0 name=_Z6parentPi")?;
+    expect_equal(
+        "registration",
+        &without_modules(&expected),
+        &without_modules(&own),
+    )?;
+    passed()
+}
+
 fn unique_sections(toolkit: &Toolkit, work: &Work) -> Outcome {
     let inputs = Inputs::of(&PLAIN, toolkit, work)?;
     run(work
@@ -327,7 +388,11 @@ fn same_members(toolkit: &Toolkit, work: &Work) -> Outcome {
             if linker == "lld" {
                 line.push("-Wl,--dependency-file=ours.d".to_owned());
             }
-            by_offld(toolkit, work, linker, &line, &ours)?;
+            line.push("-Wl,--wrapper-why".to_owned());
+            let linked = output(&mut offld_command(toolkit, work, linker, &line, &ours)?)?;
+            let printed = text(&linked.stderr);
+            expect_in(&printed, "libparts.a(device-80-90.o): ")?;
+            expect_in(&printed, "needs the device symbol `_Z9of_devicei`")?;
             let ledger = registered(work, &ours)?;
             expect_in(&ledger, "cuda function lib=0 name=_Z5innerPi")?;
             expect_in(&ledger, "cuda function lib=1 name=_Z7libraryPi")?;
