@@ -137,7 +137,10 @@ pub(super) fn command(
     if has_lto {
         let nvvm = toolkit(&nvlink).join("nvvm");
         check_library(&nvvm, job)?;
-        args.arg("-dlto").arg("-cpu-arch=X86_64");
+        args.arg("-dlto");
+        if let Some((name, _)) = host_arch(context.host_triple) {
+            args.arg(format!("{CPU_ARCH}{name}"));
+        }
         if job.is_open {
             args.arg("-ignore-host-info");
         }
@@ -154,7 +157,8 @@ pub(super) fn command(
     }
     // A link for LTO requires the library, and PTX may need it.
     let may_need_runtime = job.inputs.iter().any(|input| input.form != Form::Code);
-    if let Some(library) = device_runtime(&nvlink).filter(|_| may_need_runtime) {
+    if let Some(library) = device_runtime(&nvlink, context.host_triple).filter(|_| may_need_runtime)
+    {
         args.path(&library);
     }
     for value in settings.device.linker_args(&job.target) {
@@ -165,6 +169,9 @@ pub(super) fn command(
 
 /// The option for the directory of NVVM, which compiles code for link-time optimization.
 pub(super) const NVVM_PATH: &str = "-nvvmpath=";
+
+/// The option for the host's architecture.
+pub(super) const CPU_ARCH: &str = "-cpu-arch=";
 
 /// NVVM's library, in that directory.
 pub(super) const NVVM_LIBRARY: &str = "lib64/libnvvm.so";
@@ -186,17 +193,27 @@ fn check_library(nvvm: &Path, job: &DeviceJob<'_>) -> Result<()> {
     )
 }
 
-/// The CUDA device runtime in the toolkit with `nvlink`, which links only the needed parts of it.
-fn device_runtime(nvlink: &Path) -> Option<PathBuf> {
-    const FOLDERS: [&str; 4] = [
-        "lib64",
-        "lib",
-        "targets/x86_64-linux/lib",
-        "targets/sbsa-linux/lib",
-    ];
+/// The name of the host's architecture for nvlink, and the name of its directory in a toolkit.
+fn host_arch(host_triple: &str) -> Option<(&'static str, &'static str)> {
+    match host_triple.split('-').next() {
+        Some("x86_64") => Some(("X86_64", "x86_64-linux")),
+        Some("aarch64") => Some(("AARCH64", "sbsa-linux")),
+        _ => None,
+    }
+}
+
+/// The CUDA device runtime for this host in the toolkit with `nvlink`, which links only the needed
+/// parts of it.
+fn device_runtime(nvlink: &Path, host_triple: &str) -> Option<PathBuf> {
     let toolkit = toolkit(nvlink);
-    let libraries = FOLDERS.map(|folder| toolkit.join(folder).join(DEVICE_RUNTIME));
-    libraries.into_iter().find(|library| library.is_file())
+    // The directories without an architecture are for the toolkit's own host.
+    let own = host_arch(host_triple).map(|(_, folder)| toolkit.join("targets").join(folder));
+    let own = own.map(|folder| folder.join("lib"));
+    let folders = own
+        .into_iter()
+        .chain(["lib64", "lib"].map(|folder| toolkit.join(folder)));
+    let mut libraries = folders.map(|folder| folder.join(DEVICE_RUNTIME));
+    libraries.find(|library| library.is_file())
 }
 
 /// The directory of the toolkit with the tool at `path`.
@@ -293,6 +310,29 @@ fn split_required<'w>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_device_runtime_is_for_the_host() {
+        let toolkit = tempfile::tempdir().unwrap();
+        let folders = [
+            "lib64",
+            "targets/x86_64-linux/lib",
+            "targets/sbsa-linux/lib",
+        ];
+        for folder in folders.iter().copied().chain(["bin"]) {
+            let folder = toolkit.path().join(folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join(DEVICE_RUNTIME), "").unwrap();
+        }
+        for (triple, folder) in [
+            ("x86_64-unknown-linux-gnu", folders[1]),
+            ("aarch64-unknown-linux-gnu", folders[2]),
+            ("riscv64-unknown-linux-gnu", folders[0]),
+        ] {
+            let found = device_runtime(&toolkit.path().join("bin/nvlink"), triple).unwrap();
+            assert_eq!(found, toolkit.path().join(folder).join(DEVICE_RUNTIME));
+        }
+    }
 
     #[test]
     fn every_spelling_of_a_required_symbol() {

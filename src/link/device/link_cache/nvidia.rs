@@ -18,7 +18,7 @@ use std::time::SystemTime;
 use super::linker_args::{Linker, LinkerArgs, LinkerCommand};
 use super::reads::{Collector, Reads};
 use super::{INPUT, OUTPUT, linker_reads};
-use crate::link::device::nvlink::{KEEP_ALL, NVVM_LIBRARY, NVVM_PATH};
+use crate::link::device::nvlink::{CPU_ARCH, KEEP_ALL, NVVM_LIBRARY, NVVM_PATH};
 use offld_system::environment;
 use offld_system::io::bytes::Bytes;
 
@@ -123,8 +123,8 @@ pub(super) fn read(command: &LinkerCommand) -> Result<LinkerArgs, String> {
             "-o" | "-arch" => drop(value()?),
             // The value is the gold plugin, which the wrapper does not use.
             "-plugin" if by_wrapper => drop(value()?),
-            "-m64" | "-m32" | "-dlto" | "-cpu-arch=X86_64" | "-ignore-host-info" if !by_wrapper => {
-            }
+            "-m64" | "-m32" | "-dlto" | "-ignore-host-info" if !by_wrapper => {}
+            _ if !by_wrapper && arg.starts_with(CPU_ARCH) => {}
             "-L" => line.folders.push(value()?.into()),
             "-l" => line.libraries.push(value()?.to_owned()),
             _ if !by_wrapper && arg.starts_with(NVVM_PATH) => {
