@@ -141,9 +141,11 @@ fn may_call(new: &[&DeviceImage<'_>], taken: &HashSet<usize>, linked: &[&DeviceI
 }
 
 /// Returns, for each image, whether other device links have its modules: an object or archive
-/// member defines the functions that their constructors call. In a relocatable link, the link of
-/// the program will have them. A shared library with the same modules has its own copy of their
-/// host code.
+/// member defines the functions that their constructors call. A shared library with the same modules
+/// has its own copy of their host code.
+///
+/// In a relocatable link, the link of the program will have the modules, and also other CUDA code,
+/// which may call functions in them. The output keeps that code if no other code is registered.
 pub(super) fn linked_elsewhere(
     found: &[DeviceImage<'_>],
     facts: &[HostFacts<'_>],
@@ -154,10 +156,19 @@ pub(super) fn linked_elsewhere(
         return vec![false; found.len()];
     }
     let defined = defined(facts, taken);
+    let is_cuda = |image: &DeviceImage<'_>| {
+        let mut kinds = image.kinds.iter();
+        kinds.all(|kind| kind == OffloadKind::Cuda)
+    };
+    let leaves_all = options.relocatable && found.iter().all(is_cuda);
     let is_elsewhere = |image: &DeviceImage<'_>| {
         let mut ids = ids_of(image).iter();
-        image.modules.is_some()
-            && (options.relocatable || ids.any(|id| defined.contains(called(image, id).as_bytes())))
+        match &image.modules {
+            None => leaves_all,
+            Some(_) => {
+                options.relocatable || ids.any(|id| defined.contains(called(image, id).as_bytes()))
+            }
+        }
     };
     found.iter().map(is_elsewhere).collect()
 }

@@ -7,16 +7,17 @@ use libtest_mimic::{Failed, Trial};
 use super::{Named, Toolkit, by_offld, endings, libraries, registered};
 use crate::kinds::stubs;
 use crate::support::{
-    Outcome, Work, cuda_tools, expect_equal, expect_in, expect_not_in, llvm, made, missing, passed,
-    root, run, test,
+    Outcome, Work, cuda_tools, expect_equal, expect_in, expect_not_in, host_linker, llvm, made,
+    missing, passed, root, run, test,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
-    let all: [Named; 8] = [
+    let all: [Named; 9] = [
         ("clang_and_nvcc_call_each_other", both_compilers),
         ("clang_and_nvcc_by_the_wrapper", by_the_wrapper),
         ("bitcode_of_clang_and_nvcc", bitcode),
         ("archives_of_both", archives),
+        ("relocatable_link_of_both", relocatable_link),
         ("shared_library_of_both", shared_library),
         ("clang_whole_units_and_nvcc", whole_units),
         ("openmp_and_nvcc", openmp),
@@ -160,6 +161,24 @@ fn archives(toolkit: &Toolkit, work: &Work) -> Outcome {
             &[mixed.clone(), "libboth.a".to_owned()],
             &ours,
         )?;
+        check(work, ours.clone())?;
+    }
+    passed()
+}
+
+/// A relocatable link leaves the code of both compilers to the link of the program.
+fn relocatable_link(toolkit: &Toolkit, work: &Work) -> Outcome {
+    let [mixed, other] = by_nvcc(toolkit)?;
+    let clang = by_clang(toolkit, work, "clang.o", &[])?;
+    let ours = work.path().join("ours");
+    for linker in ["bfd", "lld", "gold"] {
+        run(toolkit
+            .command(work, "g++")
+            .arg(format!("-B{}", made().as_ld.display()))
+            .env("OFFLD_LINKER", host_linker(linker).ok_or("no linker")?)
+            .args(["-r", "-o", "both.o", &clang, &mixed]))?;
+        let line = ["both.o".to_owned(), other.clone()];
+        by_offld(toolkit, work, linker, &line, &ours)?;
         check(work, ours.clone())?;
     }
     passed()
