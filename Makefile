@@ -189,6 +189,7 @@ lint-features: $(SETUP)
 	$(CARGO) clippy --package offld-python -- -D warnings
 	$(CARGO) clippy $(WITHOUT_REMOTE) --all-targets -- -D warnings
 	$(CARGO) clippy --no-default-features --features capi --all-targets -- -D warnings
+	RUSTFLAGS="--cfg fuzzing" $(CARGO) check --manifest-path fuzz/Cargo.toml
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --no-default-features
 
 # Compares offld with LLVM's tools (docs/dev/benchmarks.md). BENCH='zaxpy many': only these groups; BENCH=--write: updates benches/RESULTS.md

@@ -44,7 +44,7 @@ fn moved(id: FileId, step: u32) -> String {
 }
 
 /// The stable names for `data`.
-fn stable(data: &[u8]) -> Option<StableNames> {
+fn stable_of(data: &[u8]) -> Option<StableNames> {
     let mut uses = Uses::default();
     names_of(data)?.iter().for_each(|name| uses.add(name));
     Some(StableNames::choose(&uses, &BTreeSet::new()))
@@ -67,8 +67,8 @@ fuzz_target!(|data: &[u8]| {
         let step = data.iter().fold(1, |sum, byte| (sum * 31 + u32::from(*byte)) % 14);
         let elsewhere: StableNames = uses.ids().map(|id| (id, moved(id, step + 1))).collect();
         if let Ok(Some(copy)) = rename(data, &elsewhere) {
-            let stable = stable(&copy).expect("the same form");
-            assert!(matches!(rename(&copy, &stable), Ok(Some(copy)) if copy == new));
+            let own = stable_of(&copy).expect("the same form");
+            assert!(matches!(rename(&copy, &own), Ok(Some(copy)) if copy == new));
         }
         if magic(&new) == Magic::Elf {
             let expected: BTreeSet<Vec<u8>> = old

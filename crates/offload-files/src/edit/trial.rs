@@ -106,9 +106,18 @@ fn digest(piece: &FileSlice) -> Result<String> {
 fn expected(images: &[Image], verdicts: &[Verdict], other: &str) -> Result<Vec<String>> {
     let mut all = Vec::new();
     let mut outer: Option<(&Image, &Verdict)> = None;
+    // A bundle in the same container as an image has a path that starts in the same way.
+    let can_be_in = |image: &Image, outer: &Image| match (image.offset, outer.offset) {
+        (Some(start), Some(outer_start)) => {
+            (outer_start..=outer_start + outer.size).contains(&start)
+        }
+        _ => true,
+    };
     for (image, verdict) in images.iter().zip(verdicts) {
         let within = outer.filter(|(outer, _)| {
-            image.path.len() > outer.path.len() && image.path.starts_with(&outer.path)
+            image.path.len() > outer.path.len()
+                && image.path.starts_with(&outer.path)
+                && can_be_in(image, outer)
         });
         let fate = within.map_or(verdict, |(_, fate)| fate);
         match fate {

@@ -167,8 +167,11 @@ fn rebuild_strings(
         .and_then(|index| sections.get(index))
         .map(|table| table.header.link as usize);
     let rebuilt = |index: usize| {
-        let header = sections.get(index).map(|section| section.header);
-        header.is_some_and(|header| header.kind == elf::SHT_STRTAB && !header.is_allocated())
+        // Segments keep their bytes.
+        sections.get(index).is_some_and(|section| {
+            let header = &section.header;
+            header.kind == elf::SHT_STRTAB && !header.is_allocated() && !section.fixed
+        })
     };
     if !rebuilt(names) {
         return Err(Malformed::new(
