@@ -4,6 +4,7 @@
 
 mod bundler;
 mod cache;
+mod diff;
 mod edits;
 mod environment;
 mod help;

@@ -53,6 +53,8 @@ use walk::{Cursor, Walk};
 pub struct Options {
     /// Whether to list the kernels of images.
     pub kernels: bool,
+    /// Whether to compute digests of the code of kernels.
+    pub code: bool,
     /// Whether to read headers only: no hashes or checksums, and only the header of a compressed
     /// bundle is decompressed.
     pub headers_only: bool,
@@ -78,6 +80,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             kernels: false,
+            code: false,
             headers_only: false,
             registered: false,
             keep_bytes: false,

@@ -13,6 +13,7 @@
 pub mod bundler;
 pub mod check;
 pub mod contents;
+pub mod diff;
 pub mod edit;
 pub mod image_object;
 pub mod inspect;

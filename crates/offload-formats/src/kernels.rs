@@ -27,8 +27,10 @@
 //! ```
 
 mod amdgpu;
+pub mod code;
 mod demangle;
 pub mod object_calls;
+pub mod occupancy;
 #[cfg(test)]
 mod tests;
 
@@ -74,6 +76,13 @@ pub struct Kernel {
     pub arguments: Option<u64>,
     /// The largest workgroup size that the kernel was compiled for.
     pub max_workgroup: Option<u64>,
+    /// AMD: the number of work items in a wave.
+    pub wave_size: Option<u64>,
+    /// AMD: 1 if workgroups run on a workgroup processor, 0 if they run on a compute unit. From gfx10
+    /// on.
+    pub workgroup_processor_mode: Option<u64>,
+    /// NVIDIA: the barriers of a block.
+    pub barriers: Option<u64>,
 }
 
 /// Returns the kernels of the ELF file `image`, in its order. Fails if the data about kernels is
@@ -209,6 +218,7 @@ const PARAMETERS_SIZE: u8 = 0x19;
 const MAX_THREADS: u8 = 0x05;
 const MIN_STACK_SIZE: u8 = 0x12;
 const REGISTERS: u8 = 0x2f;
+const BARRIERS: u8 = 0x4c;
 const UNKNOWN: u32 = u32::MAX;
 
 fn cubin_kernels<Elf: FileHeader<Endian = Endianness>>(
@@ -256,6 +266,9 @@ fn cubin_kernels<Elf: FileHeader<Endian = Endianness>>(
             registers: symbol_value(REGISTERS, function.symbol).or(in_header),
             shared: Some(section(".nv.shared.").map_or(0, |section| section.size)),
             scratch: symbol_value(MIN_STACK_SIZE, function.symbol),
+            barriers: kernel_value(BARRIERS)
+                .and_then(|value| value.first())
+                .map(|count| u64::from(*count)),
             arguments: kernel_value(PARAMETERS_SIZE).map(|value| u16_at(value, 0).into()),
             max_workgroup: kernel_value(MAX_THREADS).map(|size| {
                 [0, 4, 8]

@@ -106,6 +106,16 @@ pub fn file_ids(text: &[u8]) -> impl Iterator<Item = (Range<usize>, FileId)> {
     })
 }
 
+/// `text` without the IDs that depend on the location of a source file.
+pub fn without_file_ids(text: &[u8]) -> Vec<u8> {
+    let mut left = text.to_vec();
+    let ranges: Vec<Range<usize>> = file_ids(text).map(|(range, _)| range).collect();
+    for range in ranges.into_iter().rev() {
+        left.drain(range);
+    }
+    left
+}
+
 /// Whether `text` has an ID that depends on the location of a source file.
 pub fn has_file_id(text: &[u8]) -> bool {
     file_ids(text).next().is_some()

@@ -11,7 +11,7 @@ use super::tree::NodeKind;
 use super::walk::{Cursor, Walk};
 use offload_formats::elf::raw::FileHeader;
 use offload_formats::gpu::{self, AmdArch, Gpu};
-use offload_formats::kernels::object_calls;
+use offload_formats::kernels::{code, object_calls};
 use offload_formats::magic::{ByteKind, byte_kind};
 use offload_formats::model::ImageKind;
 use offload_formats::{bitcode, kernels, producer, ptx};
@@ -67,6 +67,12 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<Cursor> {
     if walk.options.kernels && matches!(format, "elf" | "cubin") {
         match kernels::read(data).with_context(|| format!("{}: kernel list", cursor.place)) {
             Ok(kernels) => image.kernels = Some(kernels),
+            Err(error) => walk.note(&error),
+        }
+    }
+    if walk.options.code && matches!(format, "elf" | "cubin") {
+        match code::digests(data).with_context(|| format!("{}: kernel code", cursor.place)) {
+            Ok(codes) => image.codes = Some(codes),
             Err(error) => walk.note(&error),
         }
     }
@@ -181,6 +187,7 @@ pub(super) fn unread(index: usize, cursor: &Cursor, format: &'static str, size: 
         flags: facts.flags,
         strings: facts.strings,
         kernels: None,
+        codes: None,
         extracted: None,
         in_data: facts.in_data,
         choice: Choice::default(),

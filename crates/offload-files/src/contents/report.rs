@@ -1,7 +1,7 @@
 //! Results of `offld::inspect` as plain data, and the bytes of each image. The names
 //! are those of `offld inspect --json` (docs/reference/json.md).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use offld_system::io::file_slice::FileSlice;
 use offload_formats::error::{Error, FileError};
 use offload_formats::gpu::Gpu;
 use offload_formats::kernels::Kernel;
+use offload_formats::kernels::code::CodeDigest;
 use offload_formats::ptx;
 use offload_formats::registration::read::Registered;
 
@@ -134,6 +135,9 @@ pub struct Image {
     pub strings: BTreeMap<String, String>,
     /// Its kernels, if requested and if it is an ELF file.
     pub kernels: Option<Vec<Kernel>>,
+    /// The digests of the code of its kernels, by name, if requested.
+    #[serde(skip)]
+    pub(crate) codes: Option<HashMap<String, CodeDigest>>,
     /// The file that it was extracted to.
     pub extracted: Option<String>,
     /// Whether it is in a section of plain data, where only its headers identify it as device code.

@@ -175,6 +175,10 @@ struct Metadata<'a> {
     arguments: Option<u64>,
     #[serde(rename = ".max_flat_workgroup_size")]
     max_workgroup: Option<u64>,
+    #[serde(rename = ".wavefront_size")]
+    wave_size: Option<u64>,
+    #[serde(rename = ".workgroup_processor_mode")]
+    workgroup_processor_mode: Option<u64>,
 }
 
 impl From<Metadata<'_>> for Kernel {
@@ -190,6 +194,8 @@ impl From<Metadata<'_>> for Kernel {
             scratch: metadata.scratch,
             arguments: metadata.arguments,
             max_workgroup: metadata.max_workgroup,
+            wave_size: metadata.wave_size,
+            workgroup_processor_mode: metadata.workgroup_processor_mode,
             ..Kernel::default()
         }
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::build_log::{Change, ChangeKind, How, Outcome, changes};
 use offld_system::store::{Cache, Key, KeyBuilder, Scope};
-use offload_formats::stable_names::file_ids;
+use offload_formats::stable_names::without_file_ids;
 
 /// Number of links of an output and target that are remembered.
 const REMEMBERED: usize = 4;
@@ -265,15 +265,11 @@ impl KeyParts {
 /// OpenMP kernels that moved to another line.
 fn moved_kernels(old: &BTreeSet<String>, new: &BTreeSet<String>) -> Vec<Change> {
     let split = |name: &str| -> Option<(String, String)> {
+        // clang's numbers of the source file change without a change of the kernel.
+        let name = String::from_utf8(without_file_ids(name.as_bytes())).ok()?;
         let (start, line) = name.rsplit_once("_l")?;
         line.parse::<u32>().ok()?;
-        let mut start = start.to_owned();
-        // clang's numbers of the source file change without a change of the kernel.
-        let ids: Vec<_> = file_ids(name.as_bytes()).collect();
-        for (range, _) in ids.into_iter().rev() {
-            start.replace_range(range, "");
-        }
-        Some((start, line.to_owned()))
+        Some((start.to_owned(), line.to_owned()))
     };
     let mut gone: HashMap<String, Vec<String>> = HashMap::new();
     for (name, line) in old.difference(new).filter_map(|name| split(name)) {

@@ -1,0 +1,303 @@
+//! Finds the kernels of two builds that correspond: by name, and for the rest by code, by names
+//! without counters, or as the only instance of a template.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::records::{FACTS, Record, Records};
+use super::report::{ArchDiff, Change, Fact, Kind, Report, SCHEMA};
+
+/// Compares two builds.
+pub(super) fn compare(old: &Records, new: &Records) -> Report {
+    let archs: BTreeSet<&str> = [old, new]
+        .iter()
+        .flat_map(|records| records.list.iter().map(|record| record.arch.as_str()))
+        .collect();
+    let of_arch = |records: &'_ Records, arch: &str| -> Vec<Record> {
+        let own = records.list.iter().filter(|record| record.arch == arch);
+        own.cloned().collect()
+    };
+    let archs = archs
+        .into_iter()
+        .map(|arch| of(arch, &of_arch(old, arch), &of_arch(new, arch)));
+    Report {
+        schema: SCHEMA,
+        generator: format!("offld {}", env!("CARGO_PKG_VERSION")),
+        archs: archs.collect(),
+        old_files: old.files.clone(),
+        new_files: new.files.clone(),
+    }
+}
+
+/// Compares the kernels for one architecture.
+fn of(arch: &str, old: &[Record], new: &[Record]) -> ArchDiff {
+    let mut diff = ArchDiff {
+        arch: arch.to_owned(),
+        old_kernels: old.len() as u64,
+        new_kernels: new.len() as u64,
+        unchanged: 0,
+        changes: Vec::new(),
+    };
+    if old.is_empty() || new.is_empty() {
+        return diff;
+    }
+    let mut named: BTreeMap<String, [Vec<&Record>; 2]> = BTreeMap::new();
+    for (side, records) in [old, new].into_iter().enumerate() {
+        for record in records {
+            named.entry(record.key()).or_default()[side].push(record);
+        }
+    }
+    let (mut gone, mut added) = (Vec::new(), Vec::new());
+    for [olds, news] in named.into_values() {
+        match (olds.is_empty(), news.is_empty()) {
+            (false, false) => diff.compare_copies(&olds, &news),
+            (_, true) => gone.extend(olds.first().copied()),
+            (true, _) => added.extend(news.first().copied()),
+        }
+    }
+    diff.match_renamed(&mut gone, &mut added);
+    let only = |record: &Record, kind: Kind| Change {
+        change: kind,
+        kernel: record.shown(),
+        mangled: record.name.clone(),
+        old_name: None,
+        place: record.place.clone(),
+        code_changed: None,
+        facts: match kind {
+            Kind::Gone => facts(Some(record), None, false),
+            _ => facts(None, Some(record), false),
+        },
+    };
+    diff.changes
+        .extend(gone.into_iter().map(|record| only(record, Kind::Gone)));
+    diff.changes
+        .extend(added.into_iter().map(|record| only(record, Kind::New)));
+    diff.changes.sort_by(|one, other| {
+        (one.change, &one.kernel, &one.mangled).cmp(&(other.change, &other.kernel, &other.mangled))
+    });
+    diff
+}
+
+impl ArchDiff {
+    /// Compares the copies of a kernel, which has the same name in both builds.
+    fn compare_copies(&mut self, old: &[&Record], new: &[&Record]) {
+        let same =
+            |one: &Record, other: &Record| one.code == other.code && one.facts == other.facts;
+        let without = |all: &[&Record], others: &[&Record]| -> Vec<usize> {
+            let is_new = |at: &usize| !others.iter().any(|other| same(all[*at], other));
+            (0..all.len()).filter(is_new).collect()
+        };
+        let (only_old, only_new) = (without(old, new), without(new, old));
+        self.unchanged += (new.len() - only_new.len()) as u64;
+        for pair in 0..only_old.len().max(only_new.len()) {
+            // A variant of one build alone is compared with another variant.
+            let pick = |own: &[usize], all: &[&Record]| -> usize {
+                own.get(pair)
+                    .or(own.last())
+                    .copied()
+                    .unwrap_or(all.len() - 1)
+            };
+            let (before, after) = (old[pick(&only_old, old)], new[pick(&only_new, new)]);
+            if same(before, after) {
+                continue;
+            }
+            let change = change(before, after, Kind::Changed);
+            if change.code_changed == Some(false) && change.facts.is_empty() {
+                self.unchanged += 1;
+            } else {
+                self.changes.push(change);
+            }
+        }
+    }
+
+    /// Takes the kernels that were renamed out of both lists.
+    fn match_renamed<'r>(&mut self, gone: &mut Vec<&'r Record>, added: &mut Vec<&'r Record>) {
+        let by_code = |record: &Record| record.code.clone();
+        let by_name = |record: &Record| {
+            let name = without_counters(&record.shown());
+            (!record.name.is_empty()).then_some(name)
+        };
+        let by_template = |record: &Record| {
+            let name = record.shown();
+            let (base, _) = name.split_once('<')?;
+            Some(base.to_owned())
+        };
+        self.match_by(gone, added, &by_code, false);
+        self.match_by(gone, added, &by_name, false);
+        self.match_by(gone, added, &by_template, true);
+    }
+
+    /// Pairs kernels with the same `key`, in their order. `alone`: only a kernel that no other has
+    /// the key of.
+    fn match_by<'r>(
+        &mut self,
+        gone: &mut Vec<&'r Record>,
+        added: &mut Vec<&'r Record>,
+        key: &dyn Fn(&Record) -> Option<String>,
+        alone: bool,
+    ) {
+        let mut keys: BTreeMap<String, [Vec<usize>; 2]> = BTreeMap::new();
+        for (side, records) in [&*gone, &*added].into_iter().enumerate() {
+            for (at, record) in records.iter().enumerate() {
+                if let Some(key) = key(record) {
+                    keys.entry(key).or_default()[side].push(at);
+                }
+            }
+        }
+        let mut pairs: [BTreeSet<usize>; 2] = Default::default();
+        for [olds, news] in keys.into_values() {
+            if alone && (olds.len() != 1 || news.len() != 1) {
+                continue;
+            }
+            for (old, new) in olds.into_iter().zip(news) {
+                self.changes
+                    .push(change(gone[old], added[new], Kind::Renamed));
+                pairs[0].insert(old);
+                pairs[1].insert(new);
+            }
+        }
+        for (list, taken) in [(gone, &pairs[0]), (added, &pairs[1])] {
+            let mut at = 0..;
+            list.retain(|_| at.next().is_none_or(|at| !taken.contains(&at)));
+        }
+    }
+}
+
+/// The change of a kernel that both builds have.
+fn change(old: &Record, new: &Record, kind: Kind) -> Change {
+    let code_changed = old
+        .code
+        .as_ref()
+        .zip(new.code.as_ref())
+        .map(|(old, new)| old != new);
+    Change {
+        change: kind,
+        kernel: new.shown(),
+        mangled: new.name.clone(),
+        old_name: (kind == Kind::Renamed).then(|| old.shown()),
+        place: new.place.clone(),
+        code_changed,
+        facts: facts(Some(old), Some(new), code_changed == Some(false)),
+    }
+}
+
+/// The facts that differ. `same_code`: alignment alone decides the size of the code.
+fn facts(old: Option<&Record>, new: Option<&Record>, same_code: bool) -> Vec<Fact> {
+    let value = |record: Option<&Record>, fact: &str| record?.facts.get(fact).copied();
+    let each = FACTS.iter().map(|&fact| Fact {
+        fact: fact.to_owned(),
+        old: value(old, fact),
+        new: value(new, fact),
+    });
+    each.filter(|fact| fact.old != fact.new && !(same_code && fact.fact == "code_size"))
+        .collect()
+}
+
+/// A name without counters that edits of other code change: the numbers of lambdas and of anonymous
+/// types, and the lines of OpenMP regions.
+fn without_counters(name: &str) -> String {
+    static COUNTERS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r"#\d+|\$_\d+|, line \d+|'lambda\d*'|'unnamed\d*'|\.\d+$").ok()
+    });
+    match &*COUNTERS {
+        Some(counters) => counters.replace_all(name, "#").into_owned(),
+        None => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(name: &str, code: &str, facts: &[(&str, u64)]) -> Record {
+        Record {
+            arch: "gfx90a".to_owned(),
+            name: name.to_owned(),
+            place: "a.o".to_owned(),
+            code: Some(code.to_owned()),
+            facts: facts
+                .iter()
+                .map(|(fact, value)| ((*fact).to_owned(), *value))
+                .collect(),
+        }
+    }
+
+    /// The changes, one per line.
+    fn shown(old: &[Record], new: &[Record]) -> String {
+        let diff = of("gfx90a", old, new);
+        let changes = diff.changes.iter().map(|change| {
+            let facts = change.facts.iter().map(|fact| {
+                format!(" {} {:?} {:?}", fact.fact, fact.old, fact.new).replace("Some", "")
+            });
+            format!(
+                "{} {}{}{}",
+                change.change.name(),
+                change.kernel,
+                change
+                    .old_name
+                    .as_ref()
+                    .map(|old| format!(" from {old}"))
+                    .unwrap_or_default(),
+                facts.collect::<String>()
+            )
+        });
+        changes
+            .chain([format!("{} unchanged", diff.unchanged)])
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    #[test]
+    fn kernels_are_matched_by_name_and_the_rest_by_code() {
+        let old = [
+            record("_Z1av", "1", &[("vgprs", 8)]),
+            record("_Z1bv", "2", &[("vgprs", 8)]),
+            record("_Z1cv", "3", &[]),
+            record("_Z1dv", "4", &[]),
+        ];
+        let new = [
+            record("_Z1av", "1", &[("vgprs", 8)]),
+            record("_Z1bv", "5", &[("vgprs", 9)]),
+            record("_Z2c2v", "3", &[]),
+            record("_Z1ev", "6", &[]),
+        ];
+        assert_eq!(
+            shown(&old, &new),
+            "new e()\ngone d()\nrenamed c2() from c()\nchanged b() vgprs (8) (9)\n1 unchanged"
+        );
+        assert_eq!(shown(&old, &old), "4 unchanged");
+    }
+
+    #[test]
+    fn counters_and_the_only_instance_of_a_template_are_renames() {
+        let old = [
+            record("__omp_offloading_fd02_c0ffee_main_l3", "1", &[]),
+            record("_Z1fI3oldEvv", "2", &[]),
+            record("_Z1gIiEvv", "3", &[]),
+            record("_Z1gIjEvv", "4", &[]),
+        ];
+        let new = [
+            record("__omp_offloading_fe00_c0ffe0_main_l4", "7", &[]),
+            record("_Z1fI3newEvv", "8", &[]),
+            record("_Z1gIlEvv", "9", &[]),
+            record("_Z1gImEvv", "10", &[]),
+        ];
+        assert_eq!(
+            shown(&old, &new),
+            "new void g<long>()\nnew void g<unsigned long>()\ngone void g<int>()\ngone void g<unsigned int>()\n\
+             renamed main, line 4 from main, line 3\nrenamed void f<new>() from void f<old>()\n0 unchanged"
+        );
+    }
+
+    #[test]
+    fn places_of_source_files_and_numbers_of_copies_change_nothing() {
+        let old = [record("__omp_offloading_fd02_c0ffee_main_l3", "1", &[])];
+        let new = [
+            record("__omp_offloading_fe00_c0ffe0_main_l3", "1", &[]),
+            record("__omp_offloading_fe00_c0ffe0_main_l3", "1", &[]),
+        ];
+        assert_eq!(shown(&old, &new), "2 unchanged");
+    }
+}

@@ -1,0 +1,92 @@
+//! `offld diff OLD NEW`: shows which kernels differ between two builds.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use super::{Selected, finish, max_unpacked};
+use offld_system::session::Session;
+use offld_system::shell::Shell;
+use offld_system::table::Style;
+use offload_files::diff::text::{markdown, text};
+use offload_files::diff::{self, Request};
+
+/// The options of `offld diff`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The report lists new, gone and renamed kernels, and kernels whose code or use of resources differs. Code that only moved is\n\
+    the same: addresses, the order of functions, build IDs, times, paths and debug information do not count.\n\n\
+    Exit status: 0 if no kernel differs, 1 if kernels differ, or 2 if a file could not be read.\n\n\
+    Examples:\n  offld diff libold.so libnew.so\n  offld diff --markdown old.whl new.whl >> \"$GITHUB_STEP_SUMMARY\"\n  \
+    offld diff --save v1.json libx.so   # and after the next build:\n  offld diff v1.json libx.so"
+)]
+pub(super) struct Options {
+    /// Compare the builds OLD and NEW: files, directories, wheels, or lists written by --save
+    #[arg(required = true, num_args = 1..=2, value_names = ["OLD", "NEW"])]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    selected: Selected,
+    /// Write the kernels of the only or second file to FILE, for later comparisons
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Print the report as Markdown
+    #[arg(long)]
+    markdown: bool,
+    /// Limit decompressed data to a size such as 500M or 2G, but never to more than 1000 times the
+    /// file size [default: 64G]
+    #[arg(long, value_name = "SIZE")]
+    max_unpacked: Option<OsString>,
+    /// Show mangled kernel names in the table
+    #[arg(long)]
+    no_demangle: bool,
+    /// Show all columns and full names, regardless of the terminal width
+    #[arg(long)]
+    wide: bool,
+}
+
+pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
+    let selection = options.selected.selection()?;
+    let (old, new) = match options.files.as_slice() {
+        [new] if options.save.is_some() => (None, new.clone()),
+        [old, new] => (Some(old.clone()), new.clone()),
+        _ => bail!("pass two files to compare, or --save with one"),
+    };
+    let request = Request {
+        old: old.clone().unwrap_or_default(),
+        new,
+        selection: Arc::clone(&selection),
+        max_unpacked: max_unpacked(options.max_unpacked.as_ref())?,
+    };
+    let session = Session::of(shell);
+    if let Some(path) = &options.save {
+        diff::save(&request, path, &session)?;
+    }
+    if old.is_none() {
+        return Ok(());
+    }
+    let report = diff::diff(&request, &session)?;
+    Selected::check(&selection, shell)?;
+    let style = Style {
+        mangled: options.no_demangle,
+        ..shell.stdout_style().wide(options.wide)
+    };
+    let text = if options.json {
+        report.to_json()?
+    } else if options.markdown {
+        markdown(&report)
+    } else {
+        text(&report, style)
+    };
+    finish(
+        &text,
+        std::iter::empty::<&String>(),
+        u8::from(report.differs()),
+        shell,
+    )
+}

@@ -1,0 +1,160 @@
+//! The output of `offld diff`: tables, Markdown, JSON, saved kernels, and errors.
+
+use libtest_mimic::{Failed, Trial};
+use serde_json::Value;
+
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, llvm, offld, output, passed, run, run_failing,
+    shown, text, with_llvm,
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        with_llvm("diff::tables", tables),
+        with_llvm("diff::saved_kernels", saved_kernels),
+        with_llvm("diff::new_and_gone_architectures", architectures),
+        with_llvm("diff::what_cannot_be_compared", errors),
+    ]
+}
+
+const OLD: &str = "\
+#define KERNEL __attribute__((amdgpu_kernel)) void\n\
+KERNEL same(int *p) { *p = 1; }\n\
+KERNEL edited(int *p) { *p = 2; }\n\
+KERNEL larger(int *p) { *p = 3; }\n\
+KERNEL gone(int *p) { *p = 4; }\n\
+KERNEL before(int *p) { *p = 5; }\n";
+const NEW: &str = "\
+#define KERNEL __attribute__((amdgpu_kernel)) void\n\
+KERNEL added(int *p) { *p = 6; }\n\
+KERNEL after(int *p) { *p = 5; }\n\
+KERNEL larger(int *p) { *p = 3; __builtin_amdgcn_s_barrier(); for (int i = 0; i < 40; i++) p[i] = p[i + 40] * i; }\n\
+KERNEL edited(int *p) { *p = 20; }\n\
+KERNEL same(int *p) { *p = 1; }\n";
+
+/// Compiles `source` for a GPU.
+fn image(work: &Work, name: &str, source: &str, arch: &str) -> Result<(), Failed> {
+    work.file("kernels.c", source);
+    run(work
+        .command(llvm("clang"))
+        .args(["-target", "amdgcn-amd-amdhsa", "-nogpulib", "-O2"])
+        .arg(format!("-mcpu={arch}"))
+        .args(["kernels.c", "-o", name]))?;
+    Ok(())
+}
+
+/// The output of `offld diff`, which exits with `status`.
+fn diff(work: &Work, args: &[&str], status: i32) -> Result<String, Failed> {
+    let mut command = work.command(offld());
+    command.arg("diff").args(args);
+    let ended = output(&mut command)?;
+    ensure(ended.status.code() == Some(status), || {
+        shown(&command, &ended)
+    })?;
+    Ok(text(&ended.stdout))
+}
+
+fn tables() -> Outcome {
+    let work = Work::new();
+    image(&work, "old.co", OLD, "gfx90a")?;
+    image(&work, "new.co", NEW, "gfx90a")?;
+    let shown = diff(&work, &["old.co", "new.co"], 1)?;
+    let rows: Vec<&str> = shown.lines().collect();
+    expect_equal(
+        "heading",
+        "gfx90a: 5 kernels: 2 changed, 1 new, 1 gone, 1 renamed",
+        rows[0],
+    )?;
+    let row = |start: &str| {
+        let mut found = rows
+            .iter()
+            .filter(|row| row.trim_start().starts_with(start));
+        found
+            .next()
+            .ok_or_else(|| format!("no row `{start}` in\n{shown}"))
+    };
+    row("new      added")?;
+    row("gone     gone")?;
+    expect_in(row("renamed  after")?, "was before")?;
+    expect_in(row("changed  edited")?, "code")?;
+    let larger = row("changed  larger")?;
+    expect_in(larger, "code, vgprs ")?;
+    expect_in(larger, "code size ")?;
+
+    let markdown = diff(&work, &["--markdown", "old.co", "new.co"], 1)?;
+    expect_in(&markdown, "| renamed | `after` | was before |")?;
+    let json: Value = serde_json::from_str(&diff(&work, &["--json", "old.co", "new.co"], 1)?)
+        .map_err(|error| error.to_string())?;
+    expect_equal("unchanged", "1", &json["archs"][0]["unchanged"].to_string())?;
+
+    expect_equal(
+        "no changes",
+        "gfx90a: 5 kernels, no changes\n",
+        &diff(&work, &["old.co", "old.co"], 0)?,
+    )?;
+    passed()
+}
+
+fn saved_kernels() -> Outcome {
+    let work = Work::new();
+    image(&work, "old.co", OLD, "gfx90a")?;
+    image(&work, "new.co", NEW, "gfx90a")?;
+    diff(&work, &["--save", "old.json", "old.co"], 0)?;
+    expect_equal(
+        "the report",
+        &diff(&work, &["old.co", "new.co"], 1)?,
+        &diff(&work, &["old.json", "new.co"], 1)?,
+    )?;
+    // A file of a later version.
+    let saved = std::fs::read_to_string(work.path().join("old.json"))?;
+    work.file("later.json", saved.replace("\"schema\":1", "\"schema\":2"));
+    let mut command = work.command(offld());
+    command.args(["diff", "later.json", "new.co"]);
+    expect_in(
+        &run_failing(&mut command)?,
+        "`later.json`: kernels of version 2, but this offld reads version 1",
+    )?;
+    passed()
+}
+
+fn architectures() -> Outcome {
+    let work = Work::new();
+    for folder in ["old", "new"] {
+        std::fs::create_dir_all(work.path().join(folder))?;
+    }
+    image(&work, "old/a.co", OLD, "gfx90a")?;
+    image(&work, "old/b.co", OLD, "gfx1030")?;
+    image(&work, "new/a.co", OLD, "gfx90a")?;
+    image(&work, "new/b.co", OLD, "gfx1100")?;
+    expect_equal(
+        "report",
+        "gfx1030: architecture gone, 5 kernels\n\
+         gfx1100: new architecture, 5 kernels\n\
+         gfx90a: 5 kernels, no changes\n",
+        &diff(&work, &["old", "new"], 1)?,
+    )?;
+    passed()
+}
+
+fn errors() -> Outcome {
+    let work = Work::new();
+    image(&work, "old.co", OLD, "gfx90a")?;
+    work.file("empty.o", "no device code");
+    for (args, expected) in [
+        (
+            &["old.co"][..],
+            "pass two files to compare, or --save with one",
+        ),
+        (
+            &["old.co", "empty.o"],
+            "`empty.o`: no device code to compare",
+        ),
+        (&["old.co", "missing.o"], "missing.o"),
+    ] {
+        let mut command = work.command(offld());
+        let ended = output(command.arg("diff").args(args))?;
+        ensure(ended.status.code() == Some(2), || shown(&command, &ended))?;
+        expect_in(&text(&ended.stderr), expected)?;
+    }
+    passed()
+}
