@@ -30,7 +30,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
-use object::{FileKind, Object, ObjectSection};
+use object::{FileKind, Object, ObjectSection, SectionKind};
 
 use super::bundle::MAGIC;
 use super::compose::Part;
@@ -216,6 +216,10 @@ fn each_section<'a>(
             .name_bytes()
             .map_err(|_| Malformed::new("a section's name is past the end", 0))?;
         let (at, size) = section.file_range().unwrap_or_default();
+        // Tables of sections and symbols, whatever their names are.
+        if section.kind() == SectionKind::Metadata {
+            continue;
+        }
         let interesting = name.starts_with(MAGIC)
             || known(name, true).is_some_and(|known| known.name == HIP_BUNDLES);
         if interesting {

@@ -109,6 +109,10 @@ fn find_device_sections(
         let Some((offset, size)) = section.file_range() else {
             continue;
         };
+        // Tables of sections and symbols, whatever their names are.
+        if section.kind() == SectionKind::Metadata {
+            continue;
+        }
         let name = section.name_bytes().map_err(describe)?;
         let shared = || anyhow!("{place}: section names overlap");
         left = left.checked_sub(name.len() as u64).ok_or_else(shared)?;
