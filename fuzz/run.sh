@@ -13,6 +13,7 @@ for target in "${targets[@]}"; do
     mkdir -p "work/$target" "corpus/$target"
     echo "== $target, $seconds s"
     # No sanitizer, because there is no unsafe code, and the targets limit the heap themselves. Some targets change the directory.
-    cargo +nightly fuzz run --fuzz-dir . --sanitizer none "$target" "$PWD/work/$target" "$PWD/corpus/$target" -- \
+    cargo +nightly fuzz build --fuzz-dir . --sanitizer none "$target"
+    timeout $((seconds + 60)) cargo +nightly fuzz run --fuzz-dir . --sanitizer none "$target" "$PWD/work/$target" "$PWD/corpus/$target" -- \
         "-max_total_time=$seconds" -timeout=1 -rss_limit_mb=1024 -max_len=8192 -close_fd_mask=2 -dict=magics.dict < /dev/null
 done

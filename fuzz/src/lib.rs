@@ -80,7 +80,7 @@ pub fn tool(tools: &[&[&str]], data: &[u8]) {
 }
 
 /// Once per process: enters the process's directory, silences output, and ignores signals, because
-/// every run would install handlers.
+/// every run would install handlers. SIGALRM is the fuzzer's clock, so run.sh limits the time.
 fn prepare_process() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {
@@ -88,7 +88,7 @@ fn prepare_process() {
         // SAFETY: no other thread exists yet, and the files and signals exist.
         unsafe {
             std::env::set_var("TMPDIR", folder());
-            [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].iter().for_each(|signal| {
+            [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGALRM].iter().for_each(|signal| {
                 libc::signal(*signal, libc::SIG_IGN);
             });
             if std::env::var_os("OFFLD_FUZZ_LOUD").is_none() {

@@ -1,5 +1,5 @@
-//! [`inspect`], [`size`] and [`check`]: list the device code of a file, attribute its bytes, and
-//! check whether the code will run.
+//! [`inspect`], [`size`], [`diff`] and [`check`]: list the device code of a file, attribute its
+//! bytes, compare its kernels with those of another build, and check whether the code will run.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,6 +15,7 @@ use offload_files::contents::folders::Selection;
 use offload_files::contents::layout::Names;
 use offload_files::contents::report::FileReport;
 use offload_files::contents::{Options, Reader};
+use offload_files::diff::{self as kernels, Report as DiffReport};
 use offload_files::size::report::{Level, Report as SizeReport};
 use offload_files::size::rows::{View, levels, tree};
 use offload_files::size::{Counted, measure, pattern};
@@ -240,6 +241,71 @@ pub fn size(path: impl AsRef<Path>, options: &SizeOptions) -> Result<SizeReport,
     }
     let total = tree(&sizes.items, None, &view);
     Ok(SizeReport::new(sizes, total, Vec::new()))
+}
+
+/// Options for comparing.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct DiffOptions {
+    /// Patterns such as `*cuda*`: compares only files, and members of zip files and tar archives,
+    /// whose path or name matches one of them. Empty: all.
+    pub only: Vec<String>,
+    /// Patterns of files and members to skip.
+    pub exclude: Vec<String>,
+    /// The limit for decompressed data in bytes (default: 64 GiB). 1000 times the size of the file
+    /// is a limit, too.
+    pub max_unpacked: Option<u64>,
+}
+
+with_methods!(DiffOptions {
+    fn with_max_unpacked max_unpacked: Option<u64>,
+    list with_only only,
+    list with_exclude exclude,
+});
+
+/// Compares the kernels of two builds: files, directories, or lists that `offld diff --save` wrote.
+/// The result is the report of `offld diff`.
+///
+/// # Errors
+/// [`Error::Io`] with the path if a build cannot be opened; [`Error::Usage`] if a pattern is
+/// invalid; another error if a build is damaged or has no device code.
+///
+/// ```
+/// use offld::DiffOptions;
+/// use offld::formats::offload_binary;
+/// use offld::model::{ImageKind, OffloadKind};
+///
+/// let dir = tempfile::tempdir()?;
+/// let file = dir.path().join("images.bin");
+/// let strings = [("triple", "amdgcn-amd-amdhsa"), ("arch", "gfx90a")];
+/// std::fs::write(&file, offload_binary::write(ImageKind::Bitcode, OffloadKind::OpenMp as u16, 0, &strings, b"code"))?;
+///
+/// let report = offld::diff(&file, &file, &DiffOptions::default())?;
+/// assert!(!report.differs());
+/// assert_eq!(report.archs[0].arch, "gfx90a");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn diff(
+    old: impl AsRef<Path>,
+    new: impl AsRef<Path>,
+    options: &DiffOptions,
+) -> Result<DiffReport, Error> {
+    let (old, new) = (old.as_ref(), new.as_ref());
+    let DiffOptions {
+        only,
+        exclude,
+        max_unpacked,
+    } = options;
+    let selection = Arc::new(Selection::new(only, exclude)?);
+    expect_opens(old)?;
+    expect_opens(new)?;
+    let request = kernels::Request {
+        old: old.to_owned(),
+        new: new.to_owned(),
+        selection,
+        max_unpacked: max_unpacked.unwrap_or(Options::default().max_unpacked),
+    };
+    kernels::diff(&request, &Messages::discard().session()).map_err(Error::of)
 }
 
 /// Options for checking.

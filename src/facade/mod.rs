@@ -1,4 +1,4 @@
-//! The public functions of this crate: linking, inspecting, measuring, checking, bundling, packing
+//! The public functions of this crate: linking, inspecting, measuring, comparing, checking, bundling, packing
 //! and wrapping. Each function calls the code behind one of offld's commands or emulated tools.
 //! This module contains only requests, destinations of messages, and error conversion.
 
@@ -38,7 +38,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use inspection::{
-    CheckOptions, InspectOptions, SizeOptions, check, inspect, inspect_bytes, inspect_file, size,
+    CheckOptions, DiffOptions, InspectOptions, SizeOptions, check, diff, inspect, inspect_bytes,
+    inspect_file, size,
 };
 pub use packing::{
     BundleOptions, ExtractOptions, PackOptions, PackedImage, bundle, extract, pack, unbundle,
