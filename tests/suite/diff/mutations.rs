@@ -19,13 +19,15 @@ pub(super) fn trials() -> Vec<Trial> {
         (Gpu::Amd, "gfx1100"),
         (Gpu::Amd, "gfx1201"),
         (Gpu::Nvidia, "sm_90"),
+        (Gpu::Ptx, "sm_90"),
     ];
     let each = all.into_iter().flat_map(|(gpu, arch)| {
+        let name = if gpu == Gpu::Ptx { "ptx" } else { arch };
         [
-            test(format!("diff::mutations::{arch}"), move || {
+            test(format!("diff::mutations::{name}"), move || {
                 changes(gpu, arch)
             }),
-            test(format!("diff::rebuilds::{arch}"), move || {
+            test(format!("diff::rebuilds::{name}"), move || {
                 rebuilds(gpu, arch)
             }),
         ]
@@ -37,6 +39,8 @@ pub(super) fn trials() -> Vec<Trial> {
 enum Gpu {
     Amd,
     Nvidia,
+    /// PTX for NVIDIA.
+    Ptx,
 }
 
 const KERNELS: usize = 6;
@@ -218,7 +222,7 @@ impl Program {
         command.arg(format!("--offload-arch={arch}"));
         match gpu {
             Gpu::Amd => command.args(["-x", "hip", "-fno-gpu-rdc", "--no-gpu-bundle-output"]),
-            Gpu::Nvidia => {
+            Gpu::Nvidia | Gpu::Ptx => {
                 let cuda = cuda_tools(22).ok_or("no tools")?;
                 command
                     .args(["-x", "cuda", "-Wno-unknown-cuda-version"])
@@ -226,6 +230,9 @@ impl Program {
             }
         };
         command.args(more);
+        if gpu == Gpu::Ptx {
+            command.arg("-S");
+        }
         run(command
             .arg("kernels.cu")
             .arg("-o")

@@ -14,6 +14,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("diff::saved_kernels", saved_kernels),
         with_llvm("diff::new_and_gone_architectures", architectures),
         with_llvm("diff::what_cannot_be_compared", errors),
+        with_llvm("diff::code_for_cpus_is_unknown", cpus),
     ]
 }
 
@@ -156,5 +157,24 @@ fn errors() -> Outcome {
         ensure(ended.status.code() == Some(2), || shown(&command, &ended))?;
         expect_in(&text(&ended.stderr), expected)?;
     }
+    passed()
+}
+
+fn cpus() -> Outcome {
+    let work = Work::new();
+    work.file(
+        "program.c",
+        "int main(void) { int x = 0;\n#pragma omp target map(x)\n  x = 1;\n  return x - 1; }\n",
+    );
+    run(work.command(llvm("clang")).args([
+        "-fopenmp",
+        "-fopenmp-targets=x86_64-pc-linux-gnu",
+        "-c",
+        "program.c",
+    ]))?;
+    expect_in(
+        &diff(&work, &["program.o", "program.o"], 1)?,
+        "1 kernel: code of 1 not compared",
+    )?;
     passed()
 }

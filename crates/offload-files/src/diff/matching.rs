@@ -38,6 +38,7 @@ fn of(arch: &str, old: &[Record], new: &[Record]) -> ArchDiff {
         old_kernels: old.len() as u64,
         new_kernels: new.len() as u64,
         unchanged: 0,
+        unknown: 0,
         changes: Vec::new(),
     };
     if old.is_empty() || new.is_empty() {
@@ -90,7 +91,12 @@ impl ArchDiff {
             (0..all.len()).filter(is_new).collect()
         };
         let (only_old, only_new) = (without(old, new), without(new, old));
-        self.unchanged += (new.len() - only_new.len()) as u64;
+        let (known, unknown): (Vec<&Record>, Vec<&Record>) = (0..new.len())
+            .filter(|at| !only_new.contains(at))
+            .filter_map(|at| new.get(at).copied())
+            .partition(|record| record.code.is_some());
+        self.unchanged += known.len() as u64;
+        self.unknown += unknown.len() as u64;
         for pair in 0..only_old.len().max(only_new.len()) {
             // A variant of one build alone is compared with another variant.
             let pick = |own: &[usize], all: &[&Record]| -> usize {
@@ -288,6 +294,24 @@ mod tests {
             shown(&old, &new),
             "new void g<long>()\nnew void g<unsigned long>()\ngone void g<int>()\ngone void g<unsigned int>()\n\
              renamed main, line 4 from main, line 3\nrenamed void f<new>() from void f<old>()\n0 unchanged"
+        );
+    }
+
+    #[test]
+    fn code_that_cannot_be_compared_is_unknown() {
+        let kernel = |size: u64| Record {
+            code: None,
+            ..record("_Z1av", "", &[("code_size", size)])
+        };
+        let diff = of("x86_64", &[kernel(8)], &[kernel(8)]);
+        assert_eq!(
+            (diff.unchanged, diff.unknown, diff.changes.len()),
+            (0, 1, 0)
+        );
+        let diff = of("x86_64", &[kernel(8)], &[kernel(9)]);
+        assert_eq!(
+            (diff.unchanged, diff.unknown, diff.changes.len()),
+            (0, 0, 1)
         );
     }
 

@@ -15,6 +15,7 @@ use offld_system::atomic_file;
 use offld_system::progress::Meter;
 use offld_system::session::Session;
 use offld_system::threads;
+use offload_formats::kernels::code::CodeDigest;
 use offload_formats::kernels::occupancy::occupancy;
 use offload_formats::kernels::{Kernel, SourceName};
 use offload_formats::stable_names::without_file_ids;
@@ -199,6 +200,7 @@ impl Records {
             facts,
         };
         let none = HashMap::new();
+        let text_of = |code: &CodeDigest| format!("{:032x}", code.0);
         let codes = image.codes.as_ref().unwrap_or(&none);
         match &image.kernels {
             Some(kernels) if !kernels.is_empty() => {
@@ -208,6 +210,15 @@ impl Records {
                         .map(|code| format!("{:032x}", code.0));
                     let facts = facts(kernel, &image.target);
                     self.list.push(record(&kernel.name, code, facts));
+                }
+            }
+            // PTX, about whose kernels no numbers are known.
+            None if !codes.is_empty() => {
+                let mut names: Vec<&String> = codes.keys().collect();
+                names.sort_unstable();
+                for name in names {
+                    let code = codes.get(name).map(text_of);
+                    self.list.push(record(name, code, BTreeMap::new()));
                 }
             }
             // An image without kernels, or one whose kernels cannot be listed.

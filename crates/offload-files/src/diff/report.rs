@@ -37,6 +37,8 @@ pub struct ArchDiff {
     pub new_kernels: u64,
     /// The number of kernels that are the same in both builds.
     pub unchanged: u64,
+    /// The number of kernels with equal facts whose code cannot be compared.
+    pub unknown: u64,
     /// The kernels that differ. Empty if the architecture is new or gone.
     pub changes: Vec<Change>,
 }
@@ -102,11 +104,14 @@ pub struct Fact {
 }
 
 impl Report {
-    /// Whether any kernel differs.
+    /// Whether a kernel differs, or may differ because its code cannot be compared.
     pub fn differs(&self) -> bool {
-        self.archs
-            .iter()
-            .any(|arch| !arch.changes.is_empty() || arch.old_kernels == 0 || arch.new_kernels == 0)
+        self.archs.iter().any(|arch| {
+            !arch.changes.is_empty()
+                || arch.unknown > 0
+                || arch.old_kernels == 0
+                || arch.new_kernels == 0
+        })
     }
 
     /// The report as JSON, as `offld diff --json` prints it.

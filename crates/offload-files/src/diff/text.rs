@@ -62,7 +62,7 @@ fn heading(arch: &ArchDiff) -> String {
     match (arch.old_kernels, arch.new_kernels) {
         (0, count) => return format!("{name}: new architecture, {}", kernels(count)),
         (count, 0) => return format!("{name}: architecture gone, {}", kernels(count)),
-        (_, count) if arch.changes.is_empty() => {
+        (_, count) if arch.changes.is_empty() && arch.unknown == 0 => {
             return format!("{name}: {}, no changes", kernels(count));
         }
         _ => {}
@@ -75,10 +75,11 @@ fn heading(arch: &ArchDiff) -> String {
         .into_iter()
         .filter(|kind| count(*kind) > 0)
         .map(|kind| format!("{} {}", count(kind), kind.name()));
+    let unknown = (arch.unknown > 0).then(|| format!("code of {} not compared", arch.unknown));
     format!(
         "{name}: {}: {}",
         kernels(arch.new_kernels),
-        counts.collect::<Vec<_>>().join(", ")
+        counts.chain(unknown).collect::<Vec<_>>().join(", ")
     )
 }
 

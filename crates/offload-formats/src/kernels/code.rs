@@ -10,6 +10,7 @@
 
 mod amdgpu;
 mod cubin;
+mod ptx;
 #[cfg(test)]
 mod tests;
 
@@ -22,18 +23,22 @@ use object::read::elf::{ElfFile64, FileHeader};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::Error;
+use crate::magic::{ByteKind, byte_kind};
 use crate::stable_names::without_file_ids;
 
 /// The digest of what a kernel runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CodeDigest(pub u128);
 
-/// Returns the digest of each kernel of the ELF file `image`, by the kernel's name. Kernels are
-/// those of [`super::read`]; an image of a CPU has no digests.
+/// Returns the digest of each kernel of `image`, by the kernel's name: of an ELF file for a GPU, or
+/// of PTX. Other images have no digests.
 ///
 /// # Errors
 /// The image is damaged.
 pub fn digests(image: &[u8]) -> Result<HashMap<String, CodeDigest>, Error> {
+    if byte_kind(image, false) == ByteKind::Ptx {
+        return Ok(ptx::digests(image));
+    }
     let file = match ElfFile64::<Endianness>::parse(image) {
         Ok(file) => file,
         // GPUs have 64-bit images.
@@ -100,10 +105,11 @@ enum Target<'a> {
     Rest,
 }
 
-/// A piece of the map, without places.
+/// A piece of an image, without places.
+#[derive(Default)]
 struct Piece {
     digest: u128,
-    /// The pieces that it refers to, by their start, in order.
+    /// The numbers of the pieces that it refers to, in order: in a map, their starts.
     targets: Vec<u64>,
 }
 
@@ -188,6 +194,19 @@ impl<'a> Map<'a> {
         Some(start.max(region_start)..end.min(region_end))
     }
 
+    /// The digest of everything that the pieces at `roots` reach. `digests`: those of this map.
+    fn digest(&self, digests: &mut Digests<'_>, roots: &[u64]) -> CodeDigest {
+        let starts = roots.iter().filter_map(|root| self.piece_at(*root));
+        let mut starts: Vec<u64> = starts.map(|piece| piece.start).collect();
+        starts.dedup();
+        digests.of(&starts)
+    }
+
+    /// The piece that starts at an address.
+    fn piece_from(&self, start: u64) -> Piece {
+        self.piece(&self.piece_at(start).unwrap_or(start..start))
+    }
+
     /// Digests the bytes of a piece with its references.
     fn piece(&self, range: &Range<u64>) -> Piece {
         let mut hash = Xxh3::new();
@@ -259,47 +278,40 @@ impl<'a> Map<'a> {
 }
 
 /// The digests of an image, whose pieces many kernels share.
-struct Digests<'m, 'a> {
-    map: &'m Map<'a>,
-    /// By start.
+struct Digests<'p> {
+    /// Makes the piece with a number.
+    piece: &'p dyn Fn(u64) -> Piece,
+    /// The pieces so far, by number.
     pieces: HashMap<u64, Piece>,
 }
 
-impl<'m, 'a> Digests<'m, 'a> {
-    fn new(map: &'m Map<'a>) -> Self {
+impl<'p> Digests<'p> {
+    fn new(piece: &'p dyn Fn(u64) -> Piece) -> Self {
         Digests {
-            map,
+            piece,
             pieces: HashMap::new(),
         }
     }
 
-    /// The digest of everything that the pieces at `roots` reach.
+    /// The digest of everything that the pieces with the numbers `roots` reach.
     fn of(&mut self, roots: &[u64]) -> CodeDigest {
         let mut hash = Xxh3::new();
-        let mut order: Vec<u64> = Vec::new();
-        let mut seen: HashMap<u64, u64> = HashMap::new();
-        for root in roots {
-            if let Some(piece) = self.map.piece_at(*root)
-                && !seen.contains_key(&piece.start)
-            {
-                seen.insert(piece.start, order.len() as u64);
-                order.push(piece.start);
-            }
-        }
+        let mut order: Vec<u64> = roots.to_vec();
+        let mut seen: HashMap<u64, u64> = roots.iter().copied().zip(0..).collect();
         let mut next = 0;
-        while let Some(&start) = order.get(next) {
+        while let Some(&number) = order.get(next) {
             next += 1;
-            let piece = self.pieces.entry(start).or_insert_with(|| {
-                let range = self.map.piece_at(start).unwrap_or(start..start);
-                self.map.piece(&range)
-            });
+            let piece = self
+                .pieces
+                .entry(number)
+                .or_insert_with(|| (self.piece)(number));
             hash.update(&piece.digest.to_le_bytes());
             for &target in &piece.targets {
-                let number = *seen.entry(target).or_insert_with(|| {
+                let place = *seen.entry(target).or_insert_with(|| {
                     order.push(target);
                     order.len() as u64 - 1
                 });
-                hash.update(&number.to_le_bytes());
+                hash.update(&place.to_le_bytes());
             }
             if next == MOST_PIECES {
                 break;

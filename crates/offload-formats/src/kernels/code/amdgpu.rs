@@ -86,10 +86,11 @@ pub(super) fn digests(file: &ElfFile64<'_, Endianness>) -> Result<HashMap<String
     }
     add_relocations(file, &mut map);
     add_references(file, &mut map);
-    let mut digests = Digests::new(&map);
+    let piece = |start| map.piece_from(start);
+    let mut digests = Digests::new(&piece);
     let kernels = descriptors
         .into_iter()
-        .map(|(kernel, address)| (kernel.to_owned(), digests.of(&[address])));
+        .map(|(kernel, address)| (kernel.to_owned(), map.digest(&mut digests, &[address])));
     Ok(kernels.collect())
 }
 

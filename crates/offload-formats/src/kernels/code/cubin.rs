@@ -101,7 +101,8 @@ pub(super) fn digests(file: &ElfFile64<'_, Endianness>) -> Result<HashMap<String
     if has_wide_instructions(file) && !banks.is_empty() {
         add_operands(&mut map, &banks);
     }
-    let mut digests = Digests::new(&map);
+    let piece = |start| map.piece_from(start);
+    let mut digests = Digests::new(&piece);
     let mut all = HashMap::new();
     for (name, start) in kernels {
         let mut own = constants.remove(name).unwrap_or_default();
@@ -109,7 +110,7 @@ pub(super) fn digests(file: &ElfFile64<'_, Endianness>) -> Result<HashMap<String
         let roots: Vec<u64> = std::iter::once(start)
             .chain(own.into_iter().map(|(_, start)| start))
             .collect();
-        all.insert(name.to_owned(), digests.of(&roots));
+        all.insert(name.to_owned(), map.digest(&mut digests, &roots));
     }
     Ok(all)
 }

@@ -60,7 +60,10 @@ fn digest(parts: &[Part], places: &[u64]) -> CodeDigest {
             map.add_link(place + part.bytes.len() as u64 + 4 * at as u64, link);
         }
     }
-    Digests::new(&map).of(&[places[0]])
+    map.digest(
+        &mut Digests::new(&|start| map.piece_from(start)),
+        &[places[0]],
+    )
 }
 
 #[test]
@@ -148,5 +151,52 @@ fn addresses_at_the_end_are_no_overflow() {
             kind: 0,
         },
     );
-    Digests::new(&map).of(&[u64::MAX - 3, u64::MAX, 0]);
+    let roots = [u64::MAX - 3, u64::MAX, 0];
+    map.digest(&mut Digests::new(&|start| map.piece_from(start)), &roots);
+}
+
+/// Two kernels that call a function, with labels for debuggers or without.
+fn ptx(order: [usize; 2], debug: bool, constant: u32) -> String {
+    let label = |name: &str| {
+        if debug {
+            format!("$L__{name}0:\n.loc 1 3 4\n")
+        } else {
+            String::new()
+        }
+    };
+    let kernels = [
+        format!(
+            ".visible .entry a(.param .u64 a_param_0)\n{{\n{}ld.param.u64 %rd1, [a_param_0];\n$L__BB{}_1: // a loop\n\
+             call.uni f, (%rd1);\nbra.uni $L__BB{}_1;\n}}\n",
+            label("begin"),
+            order[0],
+            order[0]
+        ),
+        ".visible .entry b()\n{\ncall.uni f, (%rd1);\nld.global.u32 %r1, [table];\nret;\n}\n"
+            .to_owned(),
+    ];
+    format!(
+        ".version 8.7\n.target sm_90{}\n.address_size 64\n.global .align 4 .b8 table[4] = {{1, 2, 3, {constant}}};\n\
+         .func f(.param .u64 x);\n{}{}.func f(.param .u64 x)\n{{\nadd.u32 %r1, %r1, {constant};\nret;\n}}\n{}",
+        if debug { ", debug" } else { "" },
+        kernels[order[0]],
+        kernels[order[1]],
+        if debug {
+            ".file 1 \"a.cu\"\n.section .debug_info\n{\n.b32 5\n}\n"
+        } else {
+            ""
+        }
+    )
+}
+
+#[test]
+fn order_and_debug_information_of_ptx_do_not_matter() {
+    let digests = |text: String| super::digests(text.as_bytes()).unwrap();
+    let one = digests(ptx([0, 1], false, 7));
+    assert_eq!(one.len(), 2);
+    assert_ne!(one["a"], one["b"]);
+    assert_eq!(one, digests(ptx([1, 0], false, 7)));
+    assert_eq!(one, digests(ptx([1, 0], true, 7)));
+    let other = digests(ptx([0, 1], false, 8));
+    assert!(one["a"] != other["a"] && one["b"] != other["b"]);
 }

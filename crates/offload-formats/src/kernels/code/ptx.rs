@@ -1,0 +1,204 @@
+//! PTX: each kernel, function and variable is a statement of the module (NVIDIA's "PTX ISA", Syntax
+//! and Directives). Names of labels, parameters and stack memory contain the function's name or its
+//! number in the module, so only the order in which they appear counts.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{CodeDigest, Digests, Piece, add_name};
+
+/// Directives that end with their line: those of the module, and those for debuggers.
+const LINES: [&[u8]; 5] = [b".version", b".target", b".address_size", b".file", b".loc"];
+
+/// The prefixes of names that compilers number within a module.
+const NUMBERED: [&[u8]; 4] = [b"$L", b"L__", b"LBB", b"__local_depot"];
+
+/// The limit on the tokens of a module.
+const MOST_TOKENS: usize = 1 << 26;
+
+/// Returns the digest of each kernel that the module `text` defines.
+pub(super) fn digests(text: &[u8]) -> HashMap<String, CodeDigest> {
+    let tokens = tokens(text);
+    let statements = statements(&tokens);
+    let mut named: HashMap<&[u8], u64> = HashMap::new();
+    for (at, statement) in (0..).zip(&statements) {
+        // A definition replaces a declaration.
+        let is_known = named.contains_key(statement.name);
+        if !statement.name.is_empty() && (!is_known || statement.is_definition) {
+            named.insert(statement.name, at);
+        }
+    }
+    let piece = |at: u64| {
+        let statement = usize::try_from(at).ok().and_then(|at| statements.get(at));
+        match statement {
+            Some(statement) => statement.piece(&tokens, &named),
+            None => Piece::default(),
+        }
+    };
+    let mut digests = Digests::new(&piece);
+    let kernels = (0..)
+        .zip(&statements)
+        .filter(|(_, statement)| statement.is_kernel && statement.is_definition);
+    kernels
+        .map(|(at, statement)| {
+            let name = String::from_utf8_lossy(statement.name).into_owned();
+            (name, digests.of(&[at]))
+        })
+        .collect()
+}
+
+/// A kernel, a function, a variable, or a directive of the module.
+struct Statement<'t> {
+    name: &'t [u8],
+    tokens: Range<usize>,
+    is_kernel: bool,
+    is_function: bool,
+    /// Whether it has a body, or is a variable of this module.
+    is_definition: bool,
+}
+
+impl Statement<'_> {
+    /// The statement without numbers of the module.
+    fn piece(&self, tokens: &[&[u8]], named: &HashMap<&[u8], u64>) -> Piece {
+        let mut hash = Xxh3::new();
+        let mut targets = Vec::new();
+        let mut numbers: HashMap<&[u8], u64> = HashMap::new();
+        let own = tokens.get(self.tokens.clone()).unwrap_or_default();
+        let is_numbered = |token: &[u8]| NUMBERED.iter().any(|start| token.starts_with(start));
+        let mut uses: HashMap<&[u8], usize> = HashMap::new();
+        for token in own.iter().filter(|token| is_numbered(token)) {
+            *uses.entry(token).or_default() += 1;
+        }
+        let mut rest = own.iter().peekable();
+        while let Some(token) = rest.next() {
+            // Only debug information refers to such a label.
+            if uses.get(token) == Some(&1) && rest.next_if(|next| **next == b":").is_some() {
+                continue;
+            }
+            let is_own = token.starts_with(self.name) && !self.name.is_empty();
+            if *token == self.name {
+                // The code of a function matters, and not its name; variables and functions of
+                // other modules have nothing else.
+                if !self.is_function || !self.is_definition {
+                    add_name(&mut hash, token);
+                }
+            } else if is_own || is_numbered(token) {
+                let next = numbers.len() as u64;
+                let number = *numbers.entry(token).or_insert(next);
+                hash.update(b"\xfflocal");
+                hash.update(&number.to_le_bytes());
+            } else if let Some(target) = named.get(token) {
+                hash.update(b"\xfflink");
+                targets.push(*target);
+            } else {
+                hash.update(token);
+                hash.update(&[0]);
+            }
+        }
+        Piece {
+            digest: hash.digest128(),
+            targets,
+        }
+    }
+}
+
+/// Splits a module into its statements.
+fn statements<'t>(tokens: &[&'t [u8]]) -> Vec<Statement<'t>> {
+    let mut all = Vec::new();
+    let (mut start, mut depth) = (0, 0usize);
+    let mut is_function = false;
+    for (at, token) in tokens.iter().enumerate() {
+        match *token {
+            b".entry" | b".func" if depth == 0 => is_function = true,
+            b"{" => depth += 1,
+            b"}" => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        let is_body = is_function || tokens.get(start).is_some_and(|first| *first == b".section");
+        let ends = depth == 0 && (*token == b";" || *token == b"}" && is_body);
+        if ends {
+            let range = start..at + 1;
+            all.push(statement(tokens, range, *token == b"}"));
+            start = at + 1;
+            is_function = false;
+        }
+    }
+    all
+}
+
+/// The statement with these tokens.
+fn statement<'t>(tokens: &[&'t [u8]], range: Range<usize>, has_body: bool) -> Statement<'t> {
+    let own = tokens.get(range.clone()).unwrap_or_default();
+    let is_kernel = own.contains(&&b".entry"[..]);
+    let is_function = is_kernel || own.contains(&&b".func"[..]);
+    let is_word = |token: &[u8]| {
+        token
+            .first()
+            .is_some_and(|byte| byte.is_ascii_alphabetic() || b"_$%".contains(byte))
+    };
+    let name = if is_function {
+        let directive = own
+            .iter()
+            .position(|token| *token == b".entry" || *token == b".func");
+        let mut rest = own.iter().skip(directive.map_or(0, |at| at + 1)).peekable();
+        // The parameter in which a function returns.
+        if rest.peek().is_some_and(|token| **token == b"(") {
+            rest.by_ref().find(|token| **token == b")");
+        }
+        rest.find(|token| is_word(token))
+    } else {
+        let declared = own
+            .iter()
+            .take_while(|token| !matches!(**token, b"[" | b"=" | b";"));
+        declared.filter(|token| is_word(token)).last()
+    };
+    Statement {
+        name: name.copied().unwrap_or_default(),
+        tokens: range,
+        is_kernel,
+        is_function,
+        is_definition: if is_function {
+            has_body
+        } else {
+            !own.contains(&&b".extern"[..])
+        },
+    }
+}
+
+/// The words, numbers and signs of a module, without comments and line directives.
+fn tokens(text: &[u8]) -> Vec<&[u8]> {
+    let mut all = Vec::new();
+    let mut rest = text;
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_$%.".contains(byte);
+    while let Some(first) = rest.first() {
+        let len = match rest {
+            [b'/', b'/', ..] => line(rest),
+            [b'/', b'*', ..] => memchr::memmem::find(rest, b"*/").map_or(rest.len(), |at| at + 2),
+            [b'"', inner @ ..] => inner
+                .iter()
+                .position(|byte| *byte == b'"')
+                .map_or(rest.len(), |at| at + 2),
+            _ if is_part(first) => rest.iter().take_while(|byte| is_part(byte)).count(),
+            _ => 1,
+        };
+        let (token, after) = rest.split_at_checked(len).unwrap_or((rest, &[]));
+        let is_comment = token.starts_with(b"//") || token.starts_with(b"/*");
+        rest = after;
+        if LINES.contains(&token) {
+            rest = rest.get(line(rest)..).unwrap_or_default();
+        } else if !is_comment && !first.is_ascii_whitespace() {
+            all.push(token);
+            if all.len() == MOST_TOKENS {
+                break;
+            }
+        }
+    }
+    all
+}
+
+/// The length of the line at the start of `text`, with its end.
+fn line(text: &[u8]) -> usize {
+    memchr::memchr(b'\n', text).map_or(text.len(), |at| at + 1)
+}
