@@ -4,7 +4,7 @@
 //! variables that it uses. It leaves out everything that depends on the place of these parts in the
 //! image: their addresses, their order, other kernels, build IDs, times, and debug information.
 //!
-//! An image is a [`Map`]: regions of bytes, symbols, and references from one byte to another. A
+//! An ELF image is a map: regions of bytes, symbols, and references from one byte to another. A
 //! kernel is a graph of pieces of the map, each from one symbol or referenced address to the next.
 //! Its digest visits them in the order in which they refer to each other.
 
