@@ -19,6 +19,8 @@ use offld_system::threads::lock;
 /// Size limit in bytes for comparing contents if the record has no stat. Larger files count as
 /// changed.
 const LARGEST_COMPARED: u64 = 1 << 30;
+/// The time after which file systems give a change another timestamp, at most.
+const STEP: Duration = Duration::from_millis(20);
 
 /// Size, inode number, mtime, ctime and device number of a file, in that order, and the number of
 /// its mount ([`Mount`]).
@@ -131,7 +133,6 @@ impl FileStat {
     /// same ctime. Without nanoseconds, the file system most probably counts in steps of one or two
     /// seconds.
     pub(super) fn settled(&self, moment: SystemTime) -> bool {
-        const STEP: Duration = Duration::from_millis(20);
         const WHOLE_SECONDS: Duration = Duration::from_millis(2020);
         self.at_rest(moment, if self.5 == 0 { WHOLE_SECONDS } else { STEP })
     }
@@ -237,6 +238,12 @@ impl FileSnapshot {
         );
         Ok(self.stat != known)
     }
+}
+
+/// Waits until a change of a directory gets another timestamp than the previous change.
+#[cfg(test)]
+pub(super) fn wait_for_timestamp_step() {
+    std::thread::sleep(STEP);
 }
 
 /// Writes a file until its ctime differs from before, because two changes within one timestamp step

@@ -288,6 +288,7 @@ mod tests {
             "a folder of that name is no file"
         );
         // A dangling symlink whose target appears: the directory does not change.
+        file_snapshot::wait_for_timestamp_step();
         std::os::unix::fs::symlink(dir.path().join("file"), folder.join("b")).unwrap();
         assert!(reads.revalidate(later).is_ok());
         std::fs::write(dir.path().join("file"), "x").unwrap();
@@ -364,6 +365,7 @@ mod tests {
         assert!(read.revalidate(later).is_ok());
         std::fs::write(&folder, "").unwrap();
         assert!(read.revalidate(later).is_ok());
+        file_snapshot::wait_for_timestamp_step();
         std::fs::remove_file(&folder).unwrap();
         std::fs::create_dir(&folder).unwrap();
         assert_eq!(
