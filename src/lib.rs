@@ -18,11 +18,12 @@
 //! # What is public
 //!
 //! * The facade: [`link()`], [`inspect()`] ([`inspect_file()`], [`inspect_bytes()`]), [`size()`],
-//!   [`diff()`], [`check()`], [`bundle()`] and [`unbundle()`], [`pack()`] and [`extract()`], [`wrap()`]. These
-//!   functions do the work of the programs in this package. They open files, run the compilers and
+//!   [`diff()`], [`check()`], [`gate()`], [`bundle()`] and [`unbundle()`], [`pack()`] and [`extract()`],
+//!   [`wrap()`]. These functions do the work of the programs in this package. They open files, run the compilers and
 //!   linkers that a link needs, and read the environment variables that the program reads.
-//! * [`inspect_report`], [`size_report`], [`diff_report`] and [`check_report`]: the results of
-//!   [`inspect()`], [`size()`], [`diff()`] and [`check()`]. Each serializes to the JSON that the command prints.
+//! * [`inspect_report`], [`size_report`], [`diff_report`], [`check_report`] and [`gate_report`]: the
+//!   results of [`inspect()`], [`size()`], [`diff()`], [`check()`] and [`gate()`]. Each serializes to the
+//!   JSON that the command prints.
 //! * [`formats`]: conversion between bytes and values, one module for each format. It opens no
 //!   files and starts no processes. It is the crate `offload-formats`, which can be used alone.
 //! * [`model`] and [`target`], also from that crate: the basic types. Offload kinds, image kinds
@@ -68,15 +69,16 @@ mod tools;
 
 pub use cli::main;
 pub use facade::{
-    BundleOptions, CheckOptions, DiffOptions, Emit, ExtractOptions, InspectOptions, LinkOptions,
-    Messages, PackOptions, PackedImage, SizeOptions, WrapOptions, bundle, check, diff, extract,
-    inspect, inspect_bytes, inspect_file, link, pack, size, unbundle, wrap,
+    BundleOptions, CheckOptions, DiffOptions, Emit, ExtractOptions, GateOptions, InspectOptions,
+    LinkOptions, Messages, PackOptions, PackedImage, SizeOptions, WrapOptions, bundle, check, diff,
+    extract, gate, inspect, inspect_bytes, inspect_file, link, pack, size, unbundle, wrap,
 };
 #[cfg(fuzzing)]
 pub use link::fuzzing::read_input;
 pub use offload_files::check::report as check_report;
 pub use offload_files::contents::report as inspect_report;
 pub use offload_files::diff::report as diff_report;
+pub use offload_files::gate::report as gate_report;
 pub use offload_files::size::report as size_report;
 pub use offload_formats as formats;
 pub use offload_formats::error::Error;

@@ -56,6 +56,26 @@ pub(super) unsafe fn path<'a>(text: *const c_char) -> Result<&'a Path, OffldErro
     Ok(Path::new(OsStr::from_bytes(bytes)))
 }
 
+/// Returns the `count` paths at `texts`, which may be NULL if `count` is 0.
+///
+/// # Safety
+/// `texts` is NULL, or `count` pointers can be read there, each as for [`path`].
+pub(super) unsafe fn paths<'a>(
+    texts: *const *const c_char,
+    count: usize,
+) -> Result<Vec<&'a Path>, OffldError> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if texts.is_null() {
+        return Err(OffldError::argument(format!("{count} paths at NULL")));
+    }
+    // SAFETY: the caller guarantees it.
+    let texts = unsafe { std::slice::from_raw_parts(texts, count) };
+    // SAFETY: the caller guarantees it.
+    texts.iter().map(|text| unsafe { path(*text) }).collect()
+}
+
 /// Returns the name that messages use for input without a path, or `otherwise` for NULL.
 ///
 /// # Safety

@@ -1,5 +1,5 @@
 //! liboffld, the C library (docs/reference/c.md): images, containers and registrations of files and
-//! buffers as handles with accessors, and packing and unpacking of OffloadBinaries. cbindgen
+//! buffers as handles with accessors, comparisons of builds, checks of policies, and packing and unpacking of OffloadBinaries. cbindgen
 //! generates `include/offld.h` from the files of this directory (cbindgen.toml).
 //!
 //! The module is a thin layer over the facade. It converts everything that crosses the boundary:
@@ -9,12 +9,14 @@
 //! Nothing here is for Rust: the feature `capi` and this module's names are not part of the Rust
 //! library's API.
 
+mod compare;
 mod given;
 mod image;
 mod package;
 mod report;
 mod status;
 
+pub use compare::*;
 pub use given::OffldWrite;
 pub use image::*;
 pub use package::*;

@@ -12,7 +12,7 @@ use offld_system::session::Session;
 use offld_system::shell::Shell;
 use offld_system::table::Style;
 use offload_files::diff::text::{markdown, text};
-use offload_files::diff::{self, Request};
+use offload_files::diff::{self, Request, html};
 
 /// The options of `offld diff`.
 #[derive(Debug, Args)]
@@ -29,6 +29,9 @@ pub(super) struct Options {
     files: Vec<PathBuf>,
     #[command(flatten)]
     selected: Selected,
+    /// Show the instructions that differ; needs llvm-objdump for AMD, and nvdisasm for NVIDIA
+    #[arg(long)]
+    changed_code: bool,
     /// Write the kernels of the only or second file to FILE, for later comparisons
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -38,6 +41,9 @@ pub(super) struct Options {
     /// Print the report as Markdown
     #[arg(long)]
     markdown: bool,
+    /// Write a self-contained web page to FILE, with a table that can be searched and sorted
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Limit decompressed data to a size such as 500M or 2G, but never to more than 1000 times the
     /// file size [default: 64G]
     #[arg(long, value_name = "SIZE")]
@@ -57,11 +63,13 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
         [old, new] => (Some(old.clone()), new.clone()),
         _ => bail!("pass two files to compare, or --save with one"),
     };
+    let new = vec![new];
     let request = Request {
         old: old.clone().unwrap_or_default(),
         new,
         selection: Arc::clone(&selection),
         max_unpacked: max_unpacked(options.max_unpacked.as_ref())?,
+        changed_code: options.changed_code,
     };
     let session = Session::of(shell);
     if let Some(path) = &options.save {
@@ -72,6 +80,9 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     }
     let report = diff::diff(&request, &session)?;
     Selected::check(&selection, shell)?;
+    if let Some(path) = &options.html {
+        html::save(&report, path)?;
+    }
     let style = Style {
         mangled: options.no_demangle,
         ..shell.stdout_style().wide(options.wide)

@@ -7,6 +7,7 @@ mod cache;
 mod diff;
 mod edits;
 mod environment;
+mod gate;
 mod help;
 mod link;
 mod manual;

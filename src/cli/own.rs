@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use super::{by_word, cache, diff, edits, help, link, manual, merge, reports, size, split};
+use super::{by_word, cache, diff, edits, gate, help, link, manual, merge, reports, size, split};
 use offld_system::shell::Shell;
 use offld_system::terminal::{self, ColourChoice};
 use offload_formats::error::{self, Silent, StepFailed};
@@ -53,6 +53,7 @@ const HEADINGS: [(&str, &[&str]); 4] = [
             "log",
             "diff",
             "devices",
+            "baseline",
         ],
     ),
     (
@@ -81,6 +82,8 @@ const HEADINGS: [(&str, &[&str]); 4] = [
             "markdown",
             "html",
             "save",
+            "changed_code",
+            "init",
             "extract",
             "output",
             "in_place",
@@ -131,6 +134,9 @@ commands! {
     "Look"
     /// Check whether a binary has code for a device
     "check" Check(reports::Check) reports::check;
+    "Look"
+    /// Check files against a policy
+    "gate" Gate(gate::Options) gate::run;
     "Change"
     /// Remove device images from finished files
     "prune" Prune(edits::Prune) edits::prune;
@@ -155,7 +161,7 @@ commands! {
     "Builds"
     /// Show the slowest steps of a build
     "explain" Explain(reports::Explain) reports::explain;
-    "Builds"
+    ""
     /// Compile ThinLTO translation units for ld.lld
     "thinlto-distributor" ThinltoDistributor(link::ThinltoDistributor) link::thinlto_distributor;
     "Set up"

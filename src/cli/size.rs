@@ -184,6 +184,7 @@ fn report(options: &Options, session: &Session) -> Result<(Vec<FileSize>, Vec<Ou
         names: Arc::new(Names::default()),
         max_unpacked,
         selection: Arc::clone(&selection),
+        keep_empty: false,
     };
     let mut old = options
         .diff

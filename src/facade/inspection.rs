@@ -1,8 +1,9 @@
-//! [`inspect`], [`size`], [`diff`] and [`check`]: list the device code of a file, attribute its
-//! bytes, compare its kernels with those of another build, and check whether the code will run.
+//! [`inspect`], [`size`], [`diff`], [`check`] and [`gate`]: list the device code of a file, attribute
+//! its bytes, compare its kernels with those of another build, check whether the code will run, and
+//! check it against a policy.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Messages, expect_opens};
@@ -16,6 +17,8 @@ use offload_files::contents::layout::Names;
 use offload_files::contents::report::FileReport;
 use offload_files::contents::{Options, Reader};
 use offload_files::diff::{self as kernels, Report as DiffReport};
+use offload_files::gate::policy::Policy;
+use offload_files::gate::{self as policies, Report as GateReport};
 use offload_files::size::report::{Level, Report as SizeReport};
 use offload_files::size::rows::{View, levels, tree};
 use offload_files::size::{Counted, measure, pattern};
@@ -233,6 +236,7 @@ pub fn size(path: impl AsRef<Path>, options: &SizeOptions) -> Result<SizeReport,
         names: Arc::new(Names::default()),
         max_unpacked,
         selection,
+        keep_empty: false,
     };
     let measured = || measure(&[path.to_owned()], &counted, &session);
     let mut sizes = threads::in_parallel(measured).map_err(Error::of)?;
@@ -252,12 +256,16 @@ pub struct DiffOptions {
     pub only: Vec<String>,
     /// Patterns of files and members to skip.
     pub exclude: Vec<String>,
+    /// Whether the report shows the disassembly of changed code. This runs `llvm-objdump` for AMD
+    /// and `nvdisasm` for NVIDIA.
+    pub changed_code: bool,
     /// The limit for decompressed data in bytes (default: 64 GiB). 1000 times the size of the file
     /// is a limit, too.
     pub max_unpacked: Option<u64>,
 }
 
 with_methods!(DiffOptions {
+    fn with_changed_code changed_code: bool,
     fn with_max_unpacked max_unpacked: Option<u64>,
     list with_only only,
     list with_exclude exclude,
@@ -294,6 +302,7 @@ pub fn diff(
     let DiffOptions {
         only,
         exclude,
+        changed_code,
         max_unpacked,
     } = options;
     let selection = Arc::new(Selection::new(only, exclude)?);
@@ -301,11 +310,78 @@ pub fn diff(
     expect_opens(new)?;
     let request = kernels::Request {
         old: old.to_owned(),
-        new: new.to_owned(),
+        new: vec![new.to_owned()],
         selection,
         max_unpacked: max_unpacked.unwrap_or(Options::default().max_unpacked),
+        changed_code: *changed_code,
     };
     kernels::diff(&request, &Messages::discard().session()).map_err(Error::of)
+}
+
+/// Options for a check against a policy.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct GateOptions {
+    /// An earlier build, for policies that compare: a file, a directory, or files that
+    /// `offld diff --save` and `offld size --save` wrote.
+    pub baseline: Vec<PathBuf>,
+    /// The limit for decompressed data in bytes (default: 64 GiB). 1000 times the size of the file
+    /// is a limit, too.
+    pub max_unpacked: Option<u64>,
+}
+
+with_methods!(GateOptions {
+    fn with_baseline baseline: Vec<PathBuf>,
+    fn with_max_unpacked max_unpacked: Option<u64>,
+});
+
+/// Checks files and directories against the policy in the file at `policy` (docs/reference/gate.md).
+/// The result is the report of `offld gate`; errors of reading a file are part of it.
+///
+/// # Errors
+/// [`Error::Io`] with the path if a file cannot be opened; another error if the policy is invalid, a
+/// rule applies to no file, or the baseline cannot be read.
+///
+/// ```
+/// use offld::GateOptions;
+/// use offld::formats::offload_binary;
+/// use offld::model::{ImageKind, OffloadKind};
+///
+/// let dir = tempfile::tempdir()?;
+/// let (file, policy) = (dir.path().join("images.bin"), dir.path().join("policy.toml"));
+/// let strings = [("triple", "amdgcn-amd-amdhsa"), ("arch", "gfx90a")];
+/// std::fs::write(&file, offload_binary::write(ImageKind::Bitcode, OffloadKind::OpenMp as u16, 0, &strings, b"code"))?;
+/// std::fs::write(&policy, "version = 1\n[[rule]]\nrequire = [\"gfx90a\", \"gfx942\"]\n")?;
+///
+/// let report = offld::gate(&policy, &[&file], &GateOptions::default())?;
+/// assert!(!report.passes());
+/// assert_eq!(report.violations[0].limit, "gfx942");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn gate(
+    policy: impl AsRef<Path>,
+    files: &[impl AsRef<Path>],
+    options: &GateOptions,
+) -> Result<GateReport, Error> {
+    let policy = policy.as_ref();
+    let files: Vec<PathBuf> = files.iter().map(|file| file.as_ref().to_owned()).collect();
+    for path in files
+        .iter()
+        .chain(&options.baseline)
+        .map(PathBuf::as_path)
+        .chain([policy])
+    {
+        expect_opens(path)?;
+    }
+    let request = policies::Request {
+        policy: Policy::read(policy).map_err(Error::of)?,
+        files,
+        baseline: options.baseline.clone(),
+        max_unpacked: options
+            .max_unpacked
+            .unwrap_or(Options::default().max_unpacked),
+    };
+    policies::gate(&request, &Messages::discard().session()).map_err(Error::of)
 }
 
 /// Options for checking.

@@ -38,8 +38,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use inspection::{
-    CheckOptions, DiffOptions, InspectOptions, SizeOptions, check, diff, inspect, inspect_bytes,
-    inspect_file, size,
+    CheckOptions, DiffOptions, GateOptions, InspectOptions, SizeOptions, check, diff, gate,
+    inspect, inspect_bytes, inspect_file, size,
 };
 pub use packing::{
     BundleOptions, ExtractOptions, PackOptions, PackedImage, bundle, extract, pack, unbundle,

@@ -284,6 +284,7 @@ int main(int argc, char **argv)
     extracted();
     compressed();
     packages();
+    comparisons();
     hostile_arguments();
     damaged(rounds);
     threads();

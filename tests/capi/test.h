@@ -26,6 +26,8 @@ void check_fat(const offld_report *report, const char *name);
 
 /* package.c */
 void packages(void);
+/* compare.c */
+void comparisons(void);
 /* hostile.c */
 void hostile_arguments(void);
 void damaged(unsigned long rounds);

@@ -229,6 +229,25 @@ fn files(work: &Work) -> Result<(), Failed> {
             .args(["-O1", "part.c", "-o", output]);
         run(&mut link)?;
     }
+    for (output, body) in [
+        ("old.co", "p[0] = 1;"),
+        (
+            "new.co",
+            "for (int i = 0; i < 40; i++) p[i] = p[i + 40] * i;",
+        ),
+    ] {
+        work.file(
+            "kernel.c",
+            format!("__attribute__((amdgpu_kernel)) void kernel(int *p) {{ {body} }}\n"),
+        );
+        let gpu = ["-target", "amdgcn-amd-amdhsa", "-mcpu=gfx90a", "-nogpulib"];
+        let mut compile = work.command(llvm("clang"));
+        run(compile.args(gpu).args(["-O2", "kernel.c", "-o", output]))?;
+    }
+    work.file(
+        "policy.toml",
+        "version = 1\n[[rule]]\nrequire = \"gfx942\"\nmax-growth = { registers = 1 }\n",
+    );
     Ok(())
 }
 
@@ -241,7 +260,7 @@ enum Way {
 
 const WARNINGS: [&str; 5] = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-g"];
 /// The sources of the C program.
-const PARTS: [&str; 4] = ["test.c", "package.c", "hostile.c", "threads.c"];
+const PARTS: [&str; 5] = ["test.c", "package.c", "compare.c", "hostile.c", "threads.c"];
 
 fn c_program(way: &Way) -> Outcome {
     if matches!(way, Way::Valgrind) && which::which("valgrind").is_err() {
@@ -388,7 +407,7 @@ fn document() -> Outcome {
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    ensure(blocks.len() == 2, || format!("{} blocks", blocks.len()))?;
+    ensure(blocks.len() == 3, || format!("{} blocks", blocks.len()))?;
     let work = Work::new();
     for block in blocks {
         let head = "#include <offld.h>\n#include <stdio.h>\nint body(const uint8_t *code, size_t code_size, FILE *out);\n";

@@ -51,6 +51,7 @@ mod edit;
 mod effort;
 mod fat_objects;
 mod faults;
+mod gate;
 mod gpu;
 mod gpu_device;
 mod hardening;
@@ -111,7 +112,7 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = arguments.test_threads.or_else(default_threads);
     let mut trials = trials_of! {
-        programs cache_store cache_keys early_linker capi cases bench book build_loop diff
+        programs cache_store cache_keys early_linker capi cases bench book build_loop diff gate
         build_systems bundler cache_remote check cluster coff composed doctor drivers edit
         fat_objects faults dry_run schedule size gpu gpu_device inspect hardening hip_builds hip_units
         host_bitcode host_outputs launcher lit llvm_program lto malformed log many

@@ -15,6 +15,7 @@ pub mod check;
 pub mod contents;
 pub mod diff;
 pub mod edit;
+pub mod gate;
 pub mod image_object;
 pub mod inspect;
 pub mod merge;

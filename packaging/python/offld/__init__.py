@@ -5,6 +5,8 @@
 ...     print(image.target, image.size)
 >>> offld.check("package.whl", "gfx942")["answer"]
 >>> offld.size("package.whl")["total"]["rows"]
+>>> offld.diff("old.whl", "package.whl")["archs"]
+>>> offld.gate("policy.toml", "package.whl")["violations"]
 
 ``python -m offld …`` runs the program of this package, even if PATH has another one.
 """
@@ -14,15 +16,20 @@ from __future__ import annotations
 from offld import _offld
 from offld._errors import Error
 from offld._program import program
-from offld._reports import FileReport, Image, StrPath, check, images, inspect, inspect_bytes, size
+from offld._reports import FileReport, Image, StrPath, check, diff, gate, images, inspect, inspect_bytes, size
 from offld._types import (
     Answer,
+    ArchDiff,
+    Change,
     CheckReport,
+    DiffReport,
     Duplicates,
     Entries,
+    Fact,
     FileCheck,
     FileSize,
     Finding,
+    GateReport,
     ImageSize,
     Kernel,
     Level,
@@ -34,22 +41,29 @@ from offld._types import (
     Registration,
     Repeated,
     Row,
+    RuleReport,
     Served,
     SizeReport,
     Step,
     UnitCheck,
+    Violation,
 )
 
 __all__ = [
     "Answer",
+    "ArchDiff",
+    "Change",
     "CheckReport",
+    "DiffReport",
     "Duplicates",
     "Entries",
     "Error",
+    "Fact",
     "FileCheck",
     "FileReport",
     "FileSize",
     "Finding",
+    "GateReport",
     "Image",
     "ImageSize",
     "Kernel",
@@ -62,13 +76,17 @@ __all__ = [
     "Registration",
     "Repeated",
     "Row",
+    "RuleReport",
     "Served",
     "SizeReport",
     "Step",
     "StrPath",
     "UnitCheck",
+    "Violation",
     "__version__",
     "check",
+    "diff",
+    "gate",
     "images",
     "inspect",
     "inspect_bytes",

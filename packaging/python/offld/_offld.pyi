@@ -2,7 +2,7 @@
 
 from typing import List, Optional, final
 
-__all__ = ["VERSION", "Inspected", "inspect", "inspect_bytes", "size", "check"]
+__all__ = ["VERSION", "Inspected", "inspect", "inspect_bytes", "size", "check", "diff", "gate"]
 
 VERSION: str
 
@@ -20,3 +20,7 @@ def size(
     path: bytes, by: List[str], by_inflated: bool, filter: Optional[str], max_unpacked: Optional[int]
 ) -> str: ...
 def check(path: bytes, devices: List[str]) -> str: ...
+def diff(
+    old: bytes, new: bytes, only: List[str], exclude: List[str], changed_code: bool, max_unpacked: Optional[int]
+) -> str: ...
+def gate(policy: bytes, files: List[bytes], baseline: List[bytes], max_unpacked: Optional[int]) -> str: ...

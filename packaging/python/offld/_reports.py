@@ -9,9 +9,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union, c
 
 from offld import _offld
 from offld._errors import Error
-from offld._types import CheckReport, Entries, Kernel, Level, LinkedBy, Module, Registration, SizeReport, Step
+from offld._types import CheckReport, DiffReport, Entries, GateReport, Kernel, Level, LinkedBy, Module, Registration, SizeReport, Step
 
-__all__ = ["FileReport", "Image", "StrPath", "check", "images", "inspect", "inspect_bytes", "size"]
+__all__ = ["FileReport", "Image", "StrPath", "check", "diff", "gate", "images", "inspect", "inspect_bytes", "size"]
 
 #: A path. Names that are not text in the file system's encoding are bytes, or ``str`` as from ``os.fsdecode``.
 StrPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
@@ -201,3 +201,38 @@ def check(path: StrPath, *devices: str) -> CheckReport:
     invalid device.
     """
     return cast(CheckReport, json.loads(_offld.check(os.fsencode(path), list(devices))))
+
+
+def diff(
+    old: StrPath,
+    new: StrPath,
+    *,
+    only: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    changed_code: bool = False,
+    max_unpacked: Optional[int] = None,
+) -> DiffReport:
+    """Compares the kernels of two builds, as ``offld diff --json`` does.
+
+    A build is a file, a directory, or a list that ``offld diff --save`` wrote. ``only`` and ``exclude`` are patterns of files and of
+    members of wheels. ``changed_code`` adds the instructions that differ. Raises ``OSError`` if a build cannot be opened, and ``Error`` if
+    it is damaged or has no device code.
+    """
+    text = _offld.diff(os.fsencode(old), os.fsencode(new), list(only), list(exclude), changed_code, max_unpacked)
+    return cast(DiffReport, json.loads(text))
+
+
+def gate(
+    policy: StrPath,
+    *files: StrPath,
+    baseline: Sequence[StrPath] = (),
+    max_unpacked: Optional[int] = None,
+) -> GateReport:
+    """Checks files and directories against a policy, as ``offld gate --json`` does. They meet it if ``report["violations"]`` is empty.
+
+    ``baseline`` is an earlier build, for policies that compare. Raises ``OSError`` if a file cannot be opened, and ``Error`` if the policy
+    is invalid.
+    """
+    paths = [os.fsencode(file) for file in files]
+    text = _offld.gate(os.fsencode(policy), paths, [os.fsencode(old) for old in baseline], max_unpacked)
+    return cast(GateReport, json.loads(text))

@@ -6,12 +6,17 @@ from typing import Any, Dict, List, Literal, Optional, TypedDict
 
 __all__ = [
     "Answer",
+    "ArchDiff",
+    "Change",
     "CheckReport",
+    "DiffReport",
     "Duplicates",
     "Entries",
+    "Fact",
     "FileCheck",
     "FileSize",
     "Finding",
+    "GateReport",
     "ImageSize",
     "Kernel",
     "Level",
@@ -23,10 +28,12 @@ __all__ = [
     "Registration",
     "Repeated",
     "Row",
+    "RuleReport",
     "Served",
     "SizeReport",
     "Step",
     "UnitCheck",
+    "Violation",
 ]
 
 #: Whether device code will run. ``unknown``: offld cannot tell; ``unreadable``: a part of the file could not be read; ``not-applicable``: the
@@ -271,3 +278,79 @@ class CheckReport(TypedDict):
     answer: Answer
     devices: List[str]
     files: List[FileCheck]
+
+
+class Fact(TypedDict):
+    """A number about a kernel that differs. For a kernel in one build only, every number is listed."""
+
+    fact: str
+    old: Optional[int]
+    new: Optional[int]
+
+
+class _Change(TypedDict):
+    change: Literal["new", "gone", "renamed", "changed"]
+    kernel: str
+    mangled: str
+    old_name: Optional[str]
+    place: str
+    code_changed: Optional[bool]
+    facts: List[Fact]
+
+
+class Change(_Change, total=False):
+    """A kernel that differs."""
+
+    #: The instructions that differ, if requested.
+    code_diff: str
+
+
+class ArchDiff(TypedDict):
+    """The comparison of the kernels for an architecture."""
+
+    arch: str
+    old_kernels: int
+    new_kernels: int
+    unchanged: int
+    unknown: int
+    changes: List[Change]
+
+
+class DiffReport(TypedDict):
+    """The output of ``offld diff --json``."""
+
+    schema: int
+    generator: str
+    old_files: List[str]
+    new_files: List[str]
+    archs: List[ArchDiff]
+
+
+class RuleReport(TypedDict):
+    """The use of a rule of a policy."""
+
+    rule: str
+    files: int
+    violations: int
+
+
+class Violation(TypedDict):
+    """A requirement that a file does not meet."""
+
+    rule: str
+    requirement: str
+    file: str
+    kernel: Optional[str]
+    value: str
+    limit: str
+
+
+class GateReport(TypedDict):
+    """The output of ``offld gate --json``."""
+
+    schema: int
+    generator: str
+    policy: str
+    rules: List[RuleReport]
+    violations: List[Violation]
+    errors: List[str]

@@ -5,12 +5,12 @@
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use offld::inspect_report::{FileReport, Image};
 use offld::size_report::Level;
-use offld::{CheckOptions, Error, InspectOptions, SizeOptions};
+use offld::{CheckOptions, DiffOptions, Error, GateOptions, InspectOptions, SizeOptions};
 use pyo3::exceptions::{PyIndexError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -136,6 +136,44 @@ fn check(py: Python<'_>, path: &[u8], devices: Vec<String>) -> PyResult<String> 
     text.map_err(|error| exception(py, error))
 }
 
+/// The output of `offld diff --json` for two builds.
+#[pyfunction]
+fn diff(
+    py: Python<'_>,
+    old: &[u8],
+    new: &[u8],
+    only: Vec<String>,
+    exclude: Vec<String>,
+    changed_code: bool,
+    max_unpacked: Option<u64>,
+) -> PyResult<String> {
+    let mut options = DiffOptions::default();
+    options.changed_code = changed_code;
+    options.only = only;
+    options.exclude = exclude;
+    options.max_unpacked = max_unpacked;
+    let text = py.detach(|| offld::diff(path_of(old), path_of(new), &options)?.to_json());
+    text.map_err(|error| exception(py, error))
+}
+
+/// The output of `offld gate --json` for files.
+#[pyfunction]
+fn gate(
+    py: Python<'_>,
+    policy: &[u8],
+    files: Vec<Vec<u8>>,
+    baseline: Vec<Vec<u8>>,
+    max_unpacked: Option<u64>,
+) -> PyResult<String> {
+    let paths = |names: &[Vec<u8>]| names.iter().map(|name| path_of(name).to_owned()).collect();
+    let files: Vec<PathBuf> = paths(&files);
+    let mut options = GateOptions::default();
+    options.baseline = paths(&baseline);
+    options.max_unpacked = max_unpacked;
+    let text = py.detach(|| offld::gate(path_of(policy), &files, &options)?.to_json());
+    text.map_err(|error| exception(py, error))
+}
+
 /// The contents of the module `_offld`.
 #[pymodule]
 fn _offld(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -144,7 +182,9 @@ fn _offld(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(inspect, module)?)?;
     module.add_function(wrap_pyfunction!(inspect_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(size, module)?)?;
-    module.add_function(wrap_pyfunction!(check, module)?)
+    module.add_function(wrap_pyfunction!(check, module)?)?;
+    module.add_function(wrap_pyfunction!(diff, module)?)?;
+    module.add_function(wrap_pyfunction!(gate, module)?)
 }
 
 fn path_of(path: &[u8]) -> &Path {

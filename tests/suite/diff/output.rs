@@ -15,6 +15,8 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("diff::new_and_gone_architectures", architectures),
         with_llvm("diff::what_cannot_be_compared", errors),
         with_llvm("diff::code_for_cpus_is_unknown", cpus),
+        with_llvm("diff::changed_code_is_disassembled", changed_code),
+        with_llvm("diff::the_page_has_all_changes", page),
     ]
 }
 
@@ -175,6 +177,98 @@ fn cpus() -> Outcome {
     expect_in(
         &diff(&work, &["program.o", "program.o"], 1)?,
         "1 kernel: code of 1 not compared",
+    )?;
+    passed()
+}
+
+/// `--changed-code` shows instructions without addresses, in each format.
+fn changed_code() -> Outcome {
+    let work = Work::new();
+    image(&work, "old.co", OLD, "gfx90a")?;
+    image(&work, "new.co", NEW, "gfx90a")?;
+    let with_tools = |args: &[&str]| {
+        let path = format!("{}:/usr/bin:/bin", crate::support::LLVM);
+        let mut command = work.command(offld());
+        command.args(["diff", "--changed-code"]).args(args);
+        command.env("PATH", path);
+        output(&mut command).map(|ended| text(&ended.stdout))
+    };
+    let shown = with_tools(&["old.co", "new.co"])?;
+    expect_in(&shown, "\nedited:\n  @@ ")?;
+    expect_in(
+        &shown,
+        "\n  -v_mov_b32_e32 v1, 2\n  +v_mov_b32_e32 v1, 20\n",
+    )?;
+    expect_in(&shown, " more lines\n")?;
+    let json: Value = serde_json::from_str(&with_tools(&["--json", "old.co", "new.co"])?)?;
+    let changes = json["archs"][0]["changes"].as_array().ok_or("no changes")?;
+    let diff_of = |kernel: &str| {
+        let mut found = changes.iter().filter(|change| change["kernel"] == kernel);
+        found.next().map(|change| &change["code_diff"])
+    };
+    ensure(diff_of("edited").is_some_and(Value::is_string), || {
+        json.to_string()
+    })?;
+    ensure(diff_of("added").is_some_and(Value::is_null), || {
+        json.to_string()
+    })?;
+    let markdown = with_tools(&["--markdown", "old.co", "new.co"])?;
+    expect_in(&markdown, "`edited`\n\n```diff\n@@ ")?;
+    // PTX needs no program.
+    for (name, value) in [("old.ptx", 1), ("new.ptx", 2)] {
+        work.file(
+            "kernel.c",
+            format!("__attribute__((nvptx_kernel)) void kernel(int *p) {{ *p = {value}; }}\n"),
+        );
+        run(work
+            .command(llvm("clang"))
+            .args([
+                "-target",
+                "nvptx64-nvidia-cuda",
+                "-march=sm_80",
+                "-Xclang",
+                "-target-feature",
+                "-Xclang",
+                "+ptx70",
+                "-nogpulib",
+            ])
+            .args(["-O2", "-S", "kernel.c", "-o", name]))?;
+    }
+    let shown = diff(&work, &["--changed-code", "old.ptx", "new.ptx"], 1)?;
+    expect_in(&shown, "\n  - ")?;
+    // Without a disassembler, the error names the missing program.
+    let mut command = work.command(offld());
+    command
+        .args(["diff", "--changed-code", "old.co", "new.co"])
+        .env("PATH", "/none");
+    let failed = run_failing(&mut command)?;
+    expect_in(
+        &failed,
+        "--changed-code needs llvm-objdump on PATH for code for AMD",
+    )?;
+    passed()
+}
+
+/// The page has each change, escaped, and forbids the browser to load anything.
+fn page() -> Outcome {
+    let work = Work::new();
+    image(&work, "old.co", OLD, "gfx90a")?;
+    image(&work, "new<b>.co", NEW, "gfx90a")?;
+    let shown = diff(&work, &["--html", "page.html", "old.co", "new<b>.co"], 1)?;
+    expect_in(&shown, "gfx90a: 5 kernels: 2 changed")?;
+    let page = std::fs::read_to_string(work.path().join("page.html"))?;
+    expect_in(
+        &page,
+        "<title>new&lt;b&gt;.co, compared with old.co: kernels</title>",
+    )?;
+    expect_in(
+        &page,
+        "<tr><td>renamed</td><th scope=\"row\"><bdi>after</bdi></th><td>gfx90a</td><td>was before</td><td>new&lt;b&gt;.co</td></tr>",
+    )?;
+    ensure(page.matches("<tr><td>").count() == 5, || page.clone())?;
+    ensure(
+        !page.contains("{{") && !page.contains("http://") && !page.contains("https:"),
+        || page.clone(),
     )?;
     passed()
 }

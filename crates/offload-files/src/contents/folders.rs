@@ -319,6 +319,15 @@ impl Selection {
     /// Selects names that one of `only` and none of `exclude` matches. An empty `only` selects all
     /// names.
     pub fn new(only: &[String], exclude: &[String]) -> Result<Selection, error::Error> {
+        Selection::of_options(["--only", "--exclude"], only, exclude)
+    }
+
+    /// The same as [`Selection::new`]. `options` are the sources of both lists, for messages.
+    pub(crate) fn of_options(
+        options: [&str; 2],
+        only: &[String],
+        exclude: &[String],
+    ) -> Result<Selection, error::Error> {
         let rules = |option: &str, texts: &[String]| {
             let rule = |text: &String| {
                 let pattern = Pattern::new(text);
@@ -340,8 +349,8 @@ impl Selection {
                 .collect::<Result<Vec<_>, error::Error>>()
         };
         Ok(Selection {
-            only: rules("--only", only)?,
-            exclude: rules("--exclude", exclude)?,
+            only: rules(options[0], only)?,
+            exclude: rules(options[1], exclude)?,
         })
     }
 

@@ -70,6 +70,8 @@ fn of(arch: &str, old: &[Record], new: &[Record]) -> ArchDiff {
             Kind::Gone => facts(Some(record), None, false),
             _ => facts(None, Some(record), false),
         },
+        code_diff: None,
+        images: None,
     };
     diff.changes
         .extend(gone.into_iter().map(|record| only(record, Kind::Gone)));
@@ -186,6 +188,8 @@ fn change(old: &Record, new: &Record, kind: Kind) -> Change {
         place: new.place.clone(),
         code_changed,
         facts: facts(Some(old), Some(new), code_changed == Some(false)),
+        code_diff: None,
+        images: old.disassembled().zip(new.disassembled()),
     }
 }
 
@@ -227,6 +231,7 @@ mod tests {
                 .iter()
                 .map(|(fact, value)| ((*fact).to_owned(), *value))
                 .collect(),
+            image: None,
         }
     }
 

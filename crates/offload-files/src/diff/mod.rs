@@ -1,14 +1,17 @@
 //! Comparison of the kernels of two builds: which kernels are new, gone or renamed, whose code
 //! changed, and how their use of resources changed. `records` reads kernels from files or from a
-//! saved list, `matching` finds the kernels that correspond, `report` is the result as data, and
-//! `text` displays it.
+//! saved list, `matching` finds the kernels that correspond, `disassembly` shows
+//! the changed code, `report` is the result as data, and
+//! `text` and `html` display it.
 
+mod disassembly;
+pub mod html;
 mod matching;
 mod records;
 pub mod report;
 pub mod text;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
@@ -17,6 +20,7 @@ use crate::contents::folders::Selection;
 use offld_system::session::Session;
 use records::Records;
 pub use records::save;
+pub(crate) use records::{FACTS, is_saved};
 pub use report::Report;
 
 /// The builds to compare, and options.
@@ -24,12 +28,14 @@ pub use report::Report;
 pub struct Request {
     /// The earlier build: a file, a directory, or a list written by [`save`].
     pub old: PathBuf,
-    /// The later build.
-    pub new: PathBuf,
+    /// The later build: one or more such paths.
+    pub new: Vec<PathBuf>,
     /// The files and members to read.
     pub selection: Arc<Selection>,
     /// Limit of the decompressed data of a file, in bytes.
     pub max_unpacked: u64,
+    /// Whether the report shows the disassembly of changed code.
+    pub changed_code: bool,
 }
 
 /// Compares the kernels of two builds.
@@ -37,16 +43,38 @@ pub struct Request {
 /// # Errors
 /// A build cannot be read, has damaged parts, or has no device code.
 pub fn diff(request: &Request, session: &Session) -> Result<Report> {
-    let read = |path: &Path| -> Result<Records> {
-        let records = records::read(path, request, session)?;
-        if let Some(error) = records.errors.first() {
-            bail!("{error}");
-        }
+    let read = |paths: &[PathBuf]| -> Result<Records> {
+        let records = read(paths, request, session)?;
         if records.images == 0 {
-            bail!("`{}`: no device code to compare", path.display());
+            let paths: Vec<String> = paths
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
+            bail!("`{}`: no device code to compare", paths.join("`, `"));
         }
         Ok(records)
     };
-    let (old, new) = (read(&request.old)?, read(&request.new)?);
-    Ok(matching::compare(&old, &new))
+    let old = read(std::slice::from_ref(&request.old))?;
+    let mut report = matching::compare(&old, &read(&request.new)?);
+    if request.changed_code {
+        disassembly::add(&mut report, session)?;
+    }
+    Ok(report)
+}
+
+/// The same as [`diff`], for builds of which one may have no device code.
+pub(crate) fn diff_any(request: &Request, session: &Session) -> Result<Report> {
+    let old = read(std::slice::from_ref(&request.old), request, session)?;
+    Ok(matching::compare(
+        &old,
+        &read(&request.new, request, session)?,
+    ))
+}
+
+fn read(paths: &[PathBuf], request: &Request, session: &Session) -> Result<Records> {
+    let records = records::read(paths, request, session)?;
+    match records.errors.first() {
+        Some(error) => bail!("{error}"),
+        None => Ok(records),
+    }
 }

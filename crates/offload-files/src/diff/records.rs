@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
@@ -12,6 +12,7 @@ use super::Request;
 use crate::contents::report::{FileReport, Image};
 use crate::contents::{self, Reader, folders};
 use offld_system::atomic_file;
+use offld_system::io::file_slice::FileSlice;
 use offld_system::progress::Meter;
 use offld_system::session::Session;
 use offld_system::threads;
@@ -54,12 +55,30 @@ pub(super) struct Record {
     pub(super) code: Option<String>,
     /// The use of resources, by the names of [`Kernel`]'s fields, and the occupancy.
     pub(super) facts: BTreeMap<String, u64>,
+    /// The image, if its code will be disassembled.
+    #[serde(skip)]
+    pub(super) image: Option<FileSlice>,
+}
+
+/// A kernel to disassemble.
+#[derive(Debug, Clone)]
+pub(super) struct Disassembled {
+    /// The image.
+    pub(super) image: FileSlice,
+    /// The name in the image.
+    pub(super) name: String,
 }
 
 impl Record {
     /// The name without the parts that depend on the location of source files.
     pub(super) fn key(&self) -> String {
         String::from_utf8_lossy(&without_file_ids(self.name.as_bytes())).into_owned()
+    }
+
+    /// The kernel to disassemble, if that was requested.
+    pub(super) fn disassembled(&self) -> Option<Disassembled> {
+        let (image, name) = (self.image.clone()?, self.name.clone());
+        Some(Disassembled { image, name })
     }
 
     /// The name in the source, or else the name in the image.
@@ -107,14 +126,17 @@ pub fn save(request: &Request, path: &Path, session: &Session) -> Result<()> {
 ///
 /// # Errors
 /// A saved list cannot be read. Errors in files are in the result.
-pub(super) fn read(path: &Path, request: &Request, session: &Session) -> Result<Records> {
-    if let Some(saved) = load(path)? {
+pub(super) fn read(paths: &[PathBuf], request: &Request, session: &Session) -> Result<Records> {
+    if let [path] = paths
+        && let Some(saved) = load(path)?
+    {
         return Ok(saved);
     }
-    let (found, faults) = folders::selected(&[path.to_owned()], &request.selection, session);
+    let (found, faults) = folders::selected(paths, &request.selection, session);
     let options = contents::Options {
         kernels: true,
         code: true,
+        keep_bytes: request.changed_code,
         max_unpacked: request.max_unpacked,
         selection: std::sync::Arc::clone(&request.selection),
         ..contents::Options::default()
@@ -134,7 +156,7 @@ pub(super) fn read(path: &Path, request: &Request, session: &Session) -> Result<
     session.signals.check()?;
     let mut records = Records::default();
     for file in files {
-        records.add(file);
+        records.add(file, request.changed_code);
     }
     let faults = faults
         .iter()
@@ -143,17 +165,21 @@ pub(super) fn read(path: &Path, request: &Request, session: &Session) -> Result<
     Ok(records)
 }
 
+/// Whether the file at `path` starts like a saved list.
+pub(crate) fn is_saved(path: &Path) -> std::io::Result<bool> {
+    if path == Path::new("-") || path.is_dir() {
+        return Ok(false);
+    }
+    let mut start = [0; START.len()];
+    let mut file = std::fs::File::open(path)?;
+    Ok(file.read_exact(&mut start).is_ok() && start == START)
+}
+
 /// The list in the file at `path`; none if it has a different format.
 fn load(path: &Path) -> Result<Option<Records>> {
     let context = || format!("`{}`", path.display());
-    if path == Path::new("-") || path.is_dir() {
+    if !is_saved(path).with_context(context)? {
         return Ok(None);
-    }
-    let mut file = std::fs::File::open(path).with_context(context)?;
-    let mut start = [0; START.len()];
-    match file.read_exact(&mut start) {
-        Ok(()) if start == START => {}
-        _ => return Ok(None),
     }
     let text = std::fs::read(path).with_context(context)?;
     let saved: Saved = serde_json::from_slice(&text)
@@ -169,7 +195,8 @@ fn load(path: &Path) -> Result<Option<Records>> {
 }
 
 impl Records {
-    fn add(&mut self, file: FileReport) {
+    /// Adds the kernels of a file; `with_images`, to disassemble them.
+    fn add(&mut self, file: FileReport, with_images: bool) {
         let FileReport {
             file: name,
             images,
@@ -182,12 +209,12 @@ impl Records {
             .filter(|image| image.is_device() && image.size > 0)
         {
             self.images += 1;
-            self.add_image(&name, image);
+            self.add_image(&name, image, with_images);
         }
         self.files.push(name);
     }
 
-    fn add_image(&mut self, file: &str, image: &Image) {
+    fn add_image(&mut self, file: &str, image: &Image, with_images: bool) {
         let place = match image.members.last() {
             Some(member) => member.clone(),
             None => file.to_owned(),
@@ -198,6 +225,7 @@ impl Records {
             place: place.clone(),
             code,
             facts,
+            image: image.piece.clone().filter(|_| with_images),
         };
         let none = HashMap::new();
         let text_of = |code: &CodeDigest| format!("{:032x}", code.0);
@@ -231,7 +259,7 @@ impl Records {
 }
 
 /// The names of the facts that reports compare, in their order.
-pub(super) const FACTS: [&str; 15] = [
+pub(crate) const FACTS: [&str; 15] = [
     "registers",
     "vgprs",
     "agprs",

@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::records::Disassembled;
 use offld_system::shell;
 use offload_formats::error::Error;
 
@@ -62,6 +63,12 @@ pub struct Change {
     pub code_changed: Option<bool>,
     /// The facts that differ. For a kernel in one build only, all facts.
     pub facts: Vec<Fact>,
+    /// The instructions that differ, as a unified diff, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code_diff: Option<String>,
+    /// The old and the new kernel, to disassemble them.
+    #[serde(skip)]
+    pub(super) images: Option<(Disassembled, Disassembled)>,
 }
 
 /// How a kernel differs.

@@ -25,6 +25,12 @@ pub fn text(report: &Report, style: Style) -> String {
                 .collect();
             table(&mut out, &CHANGES, &rows, style);
         }
+        for (change, code) in changed_code(arch) {
+            let _ = writeln!(out, "\n{}:", printable(&change.kernel));
+            for line in code.lines() {
+                let _ = writeln!(out, "  {}", printable(line));
+            }
+        }
     }
     out
 }
@@ -43,8 +49,22 @@ pub fn markdown(report: &Report) -> String {
             let _ = writeln!(out, "| {kind} | `{kernel}` | {difference} |");
         }
         out.push('\n');
+        for (change, code) in changed_code(arch) {
+            let _ = writeln!(out, "`{}`\n\n```diff", escaped(&change.kernel));
+            for line in code.lines() {
+                let _ = writeln!(out, "{}", printable(line));
+            }
+            out.push_str("```\n\n");
+        }
     }
     out
+}
+
+/// The kernels with a disassembly of their changed code.
+fn changed_code(arch: &ArchDiff) -> impl Iterator<Item = (&Change, &str)> {
+    arch.changes
+        .iter()
+        .filter_map(|change| Some((change, change.code_diff.as_deref()?)))
 }
 
 /// Text for a cell of a Markdown table.
@@ -53,7 +73,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// The line about an architecture: `gfx90a: 1 of 12 kernels changed, 2 new`.
-fn heading(arch: &ArchDiff) -> String {
+pub(super) fn heading(arch: &ArchDiff) -> String {
     let kernels = |count: u64| match count {
         1 => "1 kernel".to_owned(),
         count => format!("{count} kernels"),
@@ -94,7 +114,7 @@ fn row(change: &Change, mangled: bool) -> [String; 3] {
 }
 
 /// The differences of a kernel, separated by commas. A kernel in one build only has none.
-fn difference(change: &Change) -> String {
+pub(super) fn difference(change: &Change) -> String {
     if matches!(change.change, Kind::New | Kind::Gone) {
         return String::new();
     }

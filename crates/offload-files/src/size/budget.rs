@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use super::{ImageSize, Sizes};
 use offld_system::table::{Style, size};
-use offload_formats::model::OffloadKinds;
 use offload_formats::target::{Selector, Target};
 
 /// The names of limits, in addition to devices.
@@ -16,7 +15,7 @@ const NAMES: [&str; 4] = ["total", "inflated", "host", "growth"];
 
 /// The quantity that a limit applies to.
 #[derive(Debug, Clone)]
-enum Quantity {
+pub(crate) enum Quantity {
     /// All bytes of the files.
     Total,
     /// All bytes after decompression.
@@ -27,6 +26,40 @@ enum Quantity {
     Growth,
     /// The images of devices.
     Devices(Selector),
+}
+
+impl Quantity {
+    /// The quantity of this name: `total`, `inflated`, `host`, or a device.
+    pub(crate) fn parse(name: &str) -> Result<Quantity> {
+        Ok(match name {
+            "total" => Quantity::Total,
+            "inflated" => Quantity::Inflated,
+            "host" => Quantity::Host,
+            devices => Quantity::Devices(Selector::from_str(devices)?),
+        })
+    }
+
+    /// Its bytes in `sizes`. For growth, these are all bytes.
+    pub(crate) fn bytes(&self, sizes: &Sizes) -> u64 {
+        match self {
+            Quantity::Total | Quantity::Growth => sizes.size(),
+            Quantity::Inflated => sizes.inflated(),
+            Quantity::Host => sizes.host(),
+            Quantity::Devices(selector) => selected(sizes, selector).map(|image| image.file).sum(),
+        }
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Quantity::Total => f.write_str("total"),
+            Quantity::Inflated => f.write_str("inflated"),
+            Quantity::Host => f.write_str("host"),
+            Quantity::Growth => f.write_str("growth"),
+            Quantity::Devices(selector) => write!(f, "{selector}"),
+        }
+    }
 }
 
 /// The value of a limit.
@@ -99,13 +132,8 @@ impl Budget {
             .strip_prefix('=')
             .map_or((false, limit), |limit| (true, limit));
         let what = match name.trim() {
-            "total" => Quantity::Total,
-            "inflated" => Quantity::Inflated,
-            "host" => Quantity::Host,
             "growth" => Quantity::Growth,
-            devices => Quantity::Devices(
-                Selector::from_str(devices).with_context(|| format!("the budget `{text}`"))?,
-            ),
+            name => Quantity::parse(name).with_context(|| format!("the budget `{text}`"))?,
         };
         let limit = match limit.trim().strip_suffix('%') {
             Some(share) if matches!(what, Quantity::Growth) => {
@@ -167,12 +195,10 @@ impl Budget {
     /// Compares `sizes` with the limit; `old` is the old measurement for growth. Sizes in the
     /// message have the format `style`.
     pub fn check(&self, sizes: &Sizes, old: Option<&Sizes>, style: Style) -> Outcome {
-        let (bytes, before) = match &self.what {
-            Quantity::Total => (sizes.size(), None),
-            Quantity::Inflated => (sizes.inflated(), None),
-            Quantity::Host => (sizes.host(), None),
-            Quantity::Growth => (sizes.size(), old.map(Sizes::size)),
-            Quantity::Devices(selector) => (devices(sizes, selector), None),
+        let bytes = self.what.bytes(sizes);
+        let before = match &self.what {
+            Quantity::Growth => old.map(Sizes::size),
+            _ => None,
         };
         let measured = before.map_or(bytes as f64, |before| bytes as f64 - before as f64);
         let (value, limit) = match self.limit {
@@ -231,19 +257,9 @@ impl fmt::Display for Budget {
     }
 }
 
-fn devices(sizes: &Sizes, selector: &Selector) -> u64 {
-    selected(sizes, selector).map(|image| image.file).sum()
-}
-
 fn selected<'s>(sizes: &'s Sizes, selector: &Selector) -> impl Iterator<Item = &'s ImageSize> {
-    let is_selected = |image: &&ImageSize| {
-        let kinds = OffloadKinds::from_names(image.kind.split(','));
-        // PTX for 9.0 is also selected by `compute_90`, its name in reports.
-        let names = [&image.target, &image.arch];
-        let mut targets = names
-            .into_iter()
-            .map(|name| Target::new(&image.triple, name));
-        targets.any(|target| selector.selects(kinds, &target))
-    };
-    sizes.images.iter().filter(is_selected)
+    sizes
+        .images
+        .iter()
+        .filter(|image| image.is_selected(selector))
 }

@@ -7,7 +7,7 @@ pub mod budget;
 mod duplicates;
 pub mod html;
 mod items;
-mod page;
+pub(crate) mod page;
 #[cfg(test)]
 #[path = "page/tests.rs"]
 mod page_tests;
@@ -26,11 +26,13 @@ use crate::contents::folders::{self, Selection};
 use crate::contents::layout::{Footprint, Names, Part, SizedImage};
 use crate::contents::{self, Reader};
 pub(crate) use duplicates::Duplicates;
+pub(crate) use items::Item;
 pub use items::{Items, Level, pattern};
 use offld_system::progress::Meter;
 use offld_system::session::Session;
 use offld_system::threads;
 pub(crate) use report::{FileSize, ImageSize};
+pub(crate) use saved::starts as is_saved;
 pub use saved::{load, save};
 
 /// The sizes of all files.
@@ -77,6 +79,8 @@ pub struct Counted {
     pub max_unpacked: u64,
     /// The files and members to count.
     pub selection: Arc<Selection>,
+    /// Whether files of which only parts without device code are selected are in the result.
+    pub keep_empty: bool,
 }
 
 /// Counts the bytes of files, and of every file below directories. Errors in the files are in the
@@ -89,6 +93,7 @@ pub fn measure(paths: &[PathBuf], counted: &Counted, session: &Session) -> Resul
         names,
         max_unpacked,
         selection,
+        keep_empty,
     } = counted;
     let (found, faults) = folders::selected(paths, selection, session);
     let (max_unpacked, selection) = (*max_unpacked, Arc::clone(selection));
@@ -112,7 +117,7 @@ pub fn measure(paths: &[PathBuf], counted: &Counted, session: &Session) -> Resul
                     .leaves
                     .iter()
                     .any(|leaf| leaf.label.part == Part::LeftOut);
-            (named || !footprint.images.is_empty() || !file.errors.is_empty())
+            (named || *keep_empty || !footprint.images.is_empty() || !file.errors.is_empty())
                 .then_some((file, footprint))
         });
         each.collect()

@@ -18,7 +18,8 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 const PAGE: &str = include_str!("page/page.html");
-const STYLE: &str = include_str!("page/page.css");
+/// The style of all pages.
+pub(crate) const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = concat!(
     include_str!("page/data.js"),
     include_str!("page/treemap.js"),
@@ -139,31 +140,40 @@ pub(crate) fn write(
     for row in rows {
         merged.entry(row.key()).or_default().add(row);
     }
-    let mut page = PAGE;
+    fill(out, PAGE, |out, name| match name {
+        "title" => out.write_all(escaped(title).as_bytes()),
+        "generator" => out.write_all(escaped(generator).as_bytes()),
+        "style" => out.write_all(STYLE.as_bytes()),
+        "script" => out.write_all(SCRIPT.as_bytes()),
+        "style-hash" => out.write_all(hash(STYLE).as_bytes()),
+        "script-hash" => out.write_all(hash(SCRIPT).as_bytes()),
+        "totals" => out.write_all(totals(&merged).as_bytes()),
+        "tables" => tables(out, &merged, compared),
+        "data" => pack(out, &Data::of(&merged, compared)),
+        _ => Err(unknown(name)),
+    })
+}
+
+/// Writes `page`, in which `value` writes the text in place of each `{{NAME}}`.
+pub(crate) fn fill<W: Write>(
+    out: &mut W,
+    mut page: &str,
+    mut value: impl FnMut(&mut W, &str) -> io::Result<()>,
+) -> io::Result<()> {
     while let Some((before, rest)) = page.split_once("{{") {
         out.write_all(before.as_bytes())?;
         let (name, after) = rest
             .split_once("}}")
             .ok_or_else(|| io::Error::other("page.html: `{{` without `}}`"))?;
         page = after;
-        match name {
-            "title" => out.write_all(escaped(title).as_bytes())?,
-            "generator" => out.write_all(escaped(generator).as_bytes())?,
-            "style" => out.write_all(STYLE.as_bytes())?,
-            "script" => out.write_all(SCRIPT.as_bytes())?,
-            "style-hash" => out.write_all(hash(STYLE).as_bytes())?,
-            "script-hash" => out.write_all(hash(SCRIPT).as_bytes())?,
-            "totals" => out.write_all(totals(&merged).as_bytes())?,
-            "tables" => tables(out, &merged, compared)?,
-            "data" => pack(out, &Data::of(&merged, compared))?,
-            _ => {
-                return Err(io::Error::other(format!(
-                    "page.html: unknown name `{name}`"
-                )));
-            }
-        }
+        value(out, name)?;
     }
     out.write_all(page.as_bytes())
+}
+
+/// The error for a name in a page that has no value.
+pub(crate) fn unknown(name: &str) -> io::Error {
+    io::Error::other(format!("page.html: unknown name `{name}`"))
 }
 
 /// The data as base64 of deflated JSON. No character of base64 has a meaning in HTML.
@@ -243,12 +253,12 @@ fn after_shared<'a>(last: &str, name: &'a str) -> (usize, &'a str) {
 }
 
 /// The hash by which the content security policy identifies the style and the script.
-fn hash(text: &str) -> String {
+pub(crate) fn hash(text: &str) -> String {
     BASE64_STANDARD.encode(Sha256::digest(text.as_bytes()))
 }
 
 /// Escapes a text, so that HTML treats it as text everywhere.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

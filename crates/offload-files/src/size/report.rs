@@ -10,6 +10,8 @@ pub use super::items::Level;
 pub use super::rows::Row;
 use offld_system::shell;
 use offload_formats::error::Error;
+use offload_formats::model::OffloadKinds;
+use offload_formats::target::{Selector, Target};
 
 /// The version of the report's format.
 const SCHEMA: u32 = 1;
@@ -73,6 +75,17 @@ pub struct ImageSize {
     pub file: u64,
     /// The number of bytes after decompression.
     pub inflated: u64,
+}
+
+impl ImageSize {
+    /// Whether `selector` selects the image.
+    pub(crate) fn is_selected(&self, selector: &Selector) -> bool {
+        let kinds = OffloadKinds::from_names(self.kind.split(','));
+        // PTX for 9.0 is also selected by `compute_90`, its name in reports.
+        [&self.target, &self.arch]
+            .into_iter()
+            .any(|name| selector.selects(kinds, &Target::new(&self.triple, name)))
+    }
 }
 
 impl Report {

@@ -219,7 +219,8 @@ fn fits(mut sizes: impl Iterator<Item = u64>) -> bool {
     sizes.try_fold(0u64, u64::checked_add).is_some()
 }
 
-fn starts(path: &Path) -> std::io::Result<bool> {
+/// Whether the file at `path` starts like saved sizes.
+pub(crate) fn starts(path: &Path) -> std::io::Result<bool> {
     if !path.is_file() {
         return Ok(false);
     }
@@ -255,6 +256,7 @@ mod tests {
             names: Arc::default(),
             max_unpacked: 0,
             selection: Arc::default(),
+            keep_empty: false,
         };
         let items = load(&path, &counted).unwrap().unwrap().items;
         let called = |level| {

@@ -4,6 +4,7 @@
 
 mod names;
 mod nvidia;
+pub use nvidia::first_driver as first_driver_for_ptx;
 #[cfg(test)]
 mod tests;
 

@@ -107,8 +107,8 @@ fn same_family(image: (u32, u32), device: (u32, u32)) -> bool {
     device >= image && family(image).is_some() && family(image) == family(device)
 }
 
-/// Returns the first driver that knows a version of PTX, if the table has it.
-fn first_driver(version: (u32, u32)) -> Option<u32> {
+/// Returns the major version of the first driver that knows a version of PTX, if the table has it.
+pub fn first_driver(version: (u32, u32)) -> Option<u32> {
     PTX_VERSIONS
         .iter()
         .find(|(known, _)| *known == version)

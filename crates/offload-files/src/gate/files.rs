@@ -1,0 +1,142 @@
+//! The files that a rule applies to, with their images and sizes. A rule whose pattern matches
+//! members of a wheel or another archive applies to each of these members by itself.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use super::policy::Rule;
+use crate::contents::folders::{self, Choice};
+use crate::contents::layout::{Name, Names, Part};
+use crate::size::report::ImageSize;
+use crate::size::{Counted, Item, Level, Sizes, measure};
+use offld_system::session::Session;
+use offload_formats::model::printable;
+
+/// A file that a rule applies to as a whole or in part.
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) path: PathBuf,
+    /// The bytes that the rule applies to.
+    pub(super) sizes: Sizes,
+    /// The file itself, or its members that the rule applies to.
+    pub(super) subjects: Vec<Subject>,
+}
+
+/// A file or member that a rule applies to.
+#[derive(Debug, Default)]
+pub(super) struct Subject {
+    /// `x.whl`, or `x.whl(lib/a.so)` for a member.
+    pub(super) name: String,
+    /// The device images.
+    pub(super) images: Vec<ImageSize>,
+    /// The bytes of debug information in the images.
+    pub(super) debug: u64,
+}
+
+impl Subject {
+    /// The architectures of the images, each once.
+    pub(super) fn archs(&self) -> Vec<&str> {
+        let mut archs: Vec<&str> = self.images.iter().map(|image| &*image.arch).collect();
+        archs.sort_unstable();
+        archs.dedup();
+        archs
+    }
+}
+
+/// Measures the files among `paths` that `rule` applies to. Also returns errors of reading.
+///
+/// # Errors
+/// A signal arrived.
+pub(super) fn measured(
+    rule: &Rule,
+    paths: &[PathBuf],
+    max_unpacked: u64,
+    session: &Session,
+) -> Result<(Vec<File>, Vec<String>)> {
+    let (found, faults) = folders::selected(paths, &rule.selection, session);
+    let mut errors: Vec<String> = faults
+        .iter()
+        .map(|(path, error)| format!("{}: {error:#}", path.display()))
+        .collect();
+    let mut files = Vec::new();
+    for one in found {
+        let counted = Counted {
+            names: Arc::new(Names::default()),
+            max_unpacked,
+            selection: Arc::clone(&rule.selection),
+            keep_empty: true,
+        };
+        let sizes = measure(std::slice::from_ref(&one.path), &counted, session)?;
+        errors.extend(sizes.files.iter().flat_map(|file| file.errors.clone()));
+        let whole = rule.selection.of(&one.path, None) == Choice::Selected;
+        let mut subjects = subjects(&one.path.display().to_string(), &sizes, whole);
+        // A file in a directory, or a member, counts without device code only if a pattern names it.
+        if !rule.has_pattern && !one.named {
+            subjects.retain(|subject| !subject.images.is_empty());
+        }
+        if !subjects.is_empty() {
+            files.push(File {
+                path: one.path,
+                sizes,
+                subjects,
+            });
+        }
+    }
+    Ok((files, errors))
+}
+
+/// The file itself if the rule applies to the `whole` file, else its selected members.
+fn subjects(file: &str, sizes: &Sizes, whole: bool) -> Vec<Subject> {
+    let file = printable(file);
+    if whole {
+        let all = grouped(sizes, |_| Some(Name::NONE));
+        let subject = all.into_values().next().unwrap_or_default();
+        let name = file.into_owned();
+        return vec![Subject { name, ..subject }];
+    }
+    let named = |(member, subject): (Arc<str>, Subject)| Subject {
+        name: format!("{file}({})", printable(&member)),
+        ..subject
+    };
+    members(sizes).map(named).collect()
+}
+
+/// The members of a wheel, zip file or tar archive, by their paths.
+pub(super) fn members(sizes: &Sizes) -> impl Iterator<Item = (Arc<str>, Subject)> {
+    let all = grouped(sizes, |item| {
+        Some(item.key(Level::Member)).filter(|member| *member != Name::NONE)
+    });
+    all.into_iter()
+        .map(|(member, subject)| (sizes.items.text(member), subject))
+}
+
+/// The images in each group of bytes, without the images of the host.
+fn grouped(sizes: &Sizes, group: impl Fn(&Item) -> Option<Name>) -> BTreeMap<Name, Subject> {
+    let items = &sizes.items;
+    let debug = items.names.of(Part::Debug.name().as_bytes());
+    let mut groups: BTreeMap<Name, Subject> = BTreeMap::new();
+    let mut seen = vec![false; sizes.images.len()];
+    for item in &items.list {
+        let Some(group) = group(item) else { continue };
+        let subject = groups.entry(group).or_default();
+        let Some(index) = item.image.place() else {
+            continue;
+        };
+        let Some((image, seen)) = sizes.images.get(index).zip(seen.get_mut(index)) else {
+            continue;
+        };
+        if image.arch == "host" {
+            continue;
+        }
+        if item.key(Level::Part) == debug {
+            subject.debug += item.inflated;
+        }
+        if !std::mem::replace(seen, true) && image.inflated > 0 {
+            subject.images.push(image.clone());
+        }
+    }
+    groups
+}

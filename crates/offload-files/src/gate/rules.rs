@@ -1,0 +1,366 @@
+//! Comparison of one file with the requirements of a rule.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use super::files::{File, Subject};
+use super::policy::{Check, Limit, Rule, capability};
+use super::report::Violation;
+use super::wheel;
+use crate::check::report::{Answer, FileCheck, Finding};
+use crate::check::{self, Asked};
+use crate::contents::report::{Image, Step};
+use crate::contents::{self, Reader};
+use offld_system::session::Session;
+use offload_formats::model::printable;
+use offload_formats::target::device;
+
+/// The size of images in bytes from which they have to be compressed.
+const LEAST_COMPRESSED: u64 = 64 << 10;
+
+/// A violation of `rule`. The caller sets the kernel.
+pub(super) fn violation(
+    rule: &Rule,
+    requirement: impl Into<String>,
+    file: &str,
+    value: impl Into<String>,
+    limit: impl Into<String>,
+) -> Violation {
+    Violation {
+        rule: rule.name.clone(),
+        requirement: requirement.into(),
+        file: file.to_owned(),
+        kernel: None,
+        value: value.into(),
+        limit: limit.into(),
+    }
+}
+
+/// The violations of `rule` by one file, except those of growth.
+///
+/// # Errors
+/// A signal arrived.
+pub(super) fn of_file(rule: &Rule, file: &File, session: &Session) -> Result<Vec<Violation>> {
+    let mut all = Vec::new();
+    for subject in &file.subjects {
+        of_subject(rule, subject, &mut all);
+    }
+    let name = printable(&file.path.display().to_string()).into_owned();
+    of_sizes(rule, file, &name, &mut all);
+    if rule.has(Check::Registered) {
+        all.extend(checked(rule, file, None, session)?);
+    }
+    for asked in &rule.runs_on {
+        all.extend(checked(rule, file, Some(asked), session)?);
+    }
+    if rule.has(Check::Compressed) || rule.max_driver.is_some() || rule.max_rocm.is_some() {
+        of_containers(rule, file, session, &mut all);
+    }
+    if rule.has(Check::WheelTags) {
+        all.extend(wheel::violations(rule, file, &name));
+    }
+    Ok(all)
+}
+
+/// The violations by the images of a file or member.
+fn of_subject(rule: &Rule, subject: &Subject, all: &mut Vec<Violation>) {
+    let Subject {
+        name,
+        images,
+        debug,
+    } = subject;
+    let has = || match subject.archs().as_slice() {
+        [] => "no device code".to_owned(),
+        archs => archs.join(", "),
+    };
+    let mut add = |requirement: &str, value: String, limit: String| {
+        all.push(violation(rule, requirement, name, value, limit));
+    };
+    if rule.has(Check::DeviceCode) && images.is_empty() {
+        add(
+            Check::DeviceCode.name(),
+            has(),
+            "some device code".to_owned(),
+        );
+    }
+    for selector in &rule.require {
+        if !images.iter().any(|image| image.is_selected(selector)) {
+            add("require", has(), selector.to_string());
+        }
+    }
+    for selector in &rule.forbid {
+        let mut selected: Vec<&str> = images
+            .iter()
+            .filter(|image| image.is_selected(selector))
+            .map(|image| &*image.arch)
+            .collect();
+        selected.sort_unstable();
+        selected.dedup();
+        if !selected.is_empty() {
+            add("forbid", selected.join(", "), selector.to_string());
+        }
+    }
+    if !rule.only.is_empty() {
+        let is_other = |arch: &&str| {
+            let mut own = images.iter().filter(|image| image.arch == **arch);
+            !own.any(|image| rule.only.iter().any(|selector| image.is_selected(selector)))
+        };
+        let others: Vec<&str> = subject.archs().into_iter().filter(is_other).collect();
+        if !others.is_empty() {
+            let only: Vec<String> = rule.only.iter().map(ToString::to_string).collect();
+            add("only", others.join(", "), only.join(", "));
+        }
+    }
+    if let Some(floor) = rule.ptx_floor {
+        // PTX for one processor or family (`compute_90a`) runs on no later one.
+        let ptx: Vec<&str> = images
+            .iter()
+            .filter(|image| image.format == "ptx")
+            .map(|image| &*image.arch)
+            .collect();
+        if !ptx
+            .iter()
+            .any(|arch| capability(arch).is_some_and(|own| own <= floor))
+        {
+            let value = match ptx.as_slice() {
+                [] => "no PTX".to_owned(),
+                ptx => ptx.join(", "),
+            };
+            add(
+                "ptx-floor",
+                value,
+                format!("compute_{}{}", floor.0, floor.1),
+            );
+        }
+    }
+    if rule.has(Check::NoDebugInfo) && *debug > 0 {
+        add(
+            Check::NoDebugInfo.name(),
+            format!("{debug} bytes of debug information"),
+            "none".to_owned(),
+        );
+    }
+}
+
+/// The violations by the sizes of a file, or of the selected members together.
+fn of_sizes(rule: &Rule, file: &File, name: &str, all: &mut Vec<Violation>) {
+    for (quantity, limit) in &rule.max_size {
+        let Limit::Number(limit) = limit else {
+            continue;
+        };
+        let size = quantity.bytes(&file.sizes);
+        if size > *limit {
+            let requirement = format!("max-size.{quantity}");
+            all.push(violation(
+                rule,
+                requirement,
+                name,
+                format!("{size} bytes"),
+                format!("{limit} bytes"),
+            ));
+        }
+    }
+    if rule.has(Check::NoDuplicates) {
+        for one in &file.sizes.duplicates.images {
+            let value = format!(
+                "{} copies of an image for {} in {}",
+                one.copies,
+                one.arch,
+                one.places.join(", ")
+            );
+            all.push(violation(
+                rule,
+                Check::NoDuplicates.name(),
+                name,
+                value,
+                "1 copy",
+            ));
+        }
+    }
+}
+
+/// The violations that `offld check` finds: in the registrations, or for a device.
+fn checked(
+    rule: &Rule,
+    file: &File,
+    asked: Option<&Asked>,
+    session: &Session,
+) -> Result<Vec<Violation>> {
+    let request = check::Request {
+        files: vec![file.path.clone()],
+        asked: asked.into_iter().cloned().collect(),
+        selection: Arc::clone(&rule.selection),
+    };
+    let report = check::check(&request, session)?;
+    let mut all = Vec::new();
+    for checked in &report.files {
+        let name = place(checked);
+        // It is another requirement to have code, and a library may leave the choice of the runtime
+        // to the program that loads it.
+        let finding = |finding: &&Finding| match finding.answer {
+            Answer::No => finding.what != "no-device-code",
+            Answer::Unknown => finding.what != "missing-runtime",
+            _ => false,
+        };
+        for finding in checked.findings.iter().filter(finding) {
+            let requirement = asked.map_or(Check::Registered.name(), |_| "runs-on");
+            let limit = asked.map_or("complete registrations", |asked| &asked.text);
+            all.push(Violation {
+                kernel: finding.kernel.clone(),
+                ..violation(rule, requirement, &name, &finding.text, limit)
+            });
+        }
+        let Some(asked) = asked else { continue };
+        for load in checked.units.iter().flat_map(|unit| &unit.loads) {
+            if matches!(load.answer, Answer::No | Answer::Unknown) {
+                all.push(violation(rule, "runs-on", &name, &load.text, &asked.text));
+            }
+        }
+    }
+    all.dedup();
+    Ok(all)
+}
+
+/// `x.whl(lib/a.so)`.
+fn place(checked: &FileCheck) -> String {
+    let file = printable(&checked.file);
+    match checked.members.first() {
+        Some(member) => format!("{file}({})", printable(member)),
+        None => file.into_owned(),
+    }
+}
+
+/// The violations by images that are not compressed, or that need a later driver of NVIDIA or a
+/// later ROCm.
+fn of_containers(rule: &Rule, file: &File, session: &Session, all: &mut Vec<Violation>) {
+    let options = contents::Options {
+        registered: true,
+        selection: Arc::clone(&rule.selection),
+        ..contents::Options::default()
+    };
+    let report = Reader::new(options, session).one_of_many(&file.path);
+    let file = printable(&report.file).into_owned();
+    let mut seen = Vec::new();
+    let mut plain: BTreeMap<(String, &str), u64> = BTreeMap::new();
+    for image in report.images.iter().filter(|image| image.is_device()) {
+        let name = match image.members.first() {
+            Some(member) => format!("{file}({})", printable(member)),
+            None => file.clone(),
+        };
+        if let Some(container) = uncompressed_in(image) {
+            *plain.entry((name.clone(), container)).or_default() += image.size;
+        }
+        if let Some(limit) = rule.max_driver
+            && let Some((driver, why)) = needed_driver(image)
+            && driver.is_none_or(|driver| driver > limit)
+        {
+            let driver = driver.map_or("a later driver".to_owned(), |driver| {
+                format!("driver {driver}")
+            });
+            let value = format!("{why} needs {driver}");
+            seen.push(violation(
+                rule,
+                "max-driver",
+                &name,
+                value,
+                limit.to_string(),
+            ));
+        }
+        if let Some((major, minor)) = rule.max_rocm
+            && let Some((needed, why)) = needed_rocm(image)
+            && needed > (major, minor)
+        {
+            let value = format!("{why} needs ROCm {}.{}", needed.0, needed.1);
+            seen.push(violation(
+                rule,
+                "max-rocm",
+                &name,
+                value,
+                format!("{major}.{minor}"),
+            ));
+        }
+    }
+    for ((name, container), size) in plain {
+        if rule.has(Check::Compressed) && size >= LEAST_COMPRESSED {
+            let value = format!("{size} bytes of images in {container} are not compressed");
+            seen.push(violation(
+                rule,
+                Check::Compressed.name(),
+                &name,
+                value,
+                "compression",
+            ));
+        }
+    }
+    seen.sort_by(|one, other| (&one.file, &one.value).cmp(&(&other.file, &other.value)));
+    seen.dedup();
+    all.extend(seen);
+}
+
+/// The container of an image, if it could be compressed and is not. The compression of a wheel does
+/// not count, because it does not make the installed files smaller.
+fn uncompressed_in(image: &Image) -> Option<&'static str> {
+    let is_plain = match image.container? {
+        "bundle" => !image.path.iter().any(|step| {
+            matches!(
+                step,
+                Step::Container {
+                    compression: Some(_),
+                    ..
+                }
+            )
+        }),
+        "fatbinary" => image.choice.compression.is_none(),
+        _ => false,
+    };
+    image.container.filter(|_| is_plain)
+}
+
+/// The driver of NVIDIA that an image needs, with the reason. The driver is none if the tables do not
+/// have it.
+fn needed_driver(image: &Image) -> Option<(Option<u32>, String)> {
+    // R550 is the first driver that reads zstd in fatbinaries.
+    const READS_ZSTD: u32 = 550;
+    let ptx = image.choice.ptx.as_ref().and_then(|head| head.version);
+    let of_ptx = ptx.map(|version| {
+        (
+            device::first_driver_for_ptx(version),
+            format!("PTX {}.{}", version.0, version.1),
+        )
+    });
+    let of_zstd = (image.choice.compression == Some("zstd")).then(|| {
+        (
+            Some(READS_ZSTD),
+            "a fatbinary compressed with zstd".to_owned(),
+        )
+    });
+    // No driver in the table is later than a missing one.
+    let key = |found: &(Option<u32>, String)| found.0.unwrap_or(u32::MAX);
+    of_ptx.into_iter().chain(of_zstd).max_by_key(key)
+}
+
+/// The ROCm that an image needs, with the reason; none if all releases that matter load it.
+fn needed_rocm(image: &Image) -> Option<((u32, u32), String)> {
+    let is_v3 = |step: &Step| {
+        matches!(
+            step,
+            Step::Container {
+                name: "compressed-bundle",
+                version: Some(3..),
+                ..
+            }
+        )
+    };
+    if image.path.iter().any(is_v3) {
+        return Some(((7, 0), "version 3 of compressed bundles".to_owned()));
+    }
+    if image.format == "spirv" && image.triple.contains("-amd") {
+        return Some(((7, 0), "SPIR-V for AMD GPUs".to_owned()));
+    }
+    image
+        .target
+        .contains("-generic")
+        .then(|| ((6, 3), format!("code for {}", image.target)))
+}
