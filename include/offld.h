@@ -162,6 +162,17 @@ typedef int32_t offld_status;
 typedef struct offld_buffer offld_buffer;
 
 /**
+ * A kernel that differs between two builds.
+ */
+typedef struct offld_change offld_change;
+
+/**
+ * The kernels that differ between two builds. A report never changes, so any number of threads may
+ * read it at the same time. Everything obtained from it is valid until `offld_diff_free`.
+ */
+typedef struct offld_diff offld_diff;
+
+/**
  * An image of a package. It belongs to the package.
  */
 typedef struct offld_entry offld_entry;
@@ -170,6 +181,12 @@ typedef struct offld_entry offld_entry;
  * The error of a call. Freed by `offld_error_free`.
  */
 typedef struct offld_error offld_error;
+
+/**
+ * The comparison of files with a policy. A report never changes, so any number of threads may read
+ * it at the same time. Everything obtained from it is valid until `offld_gate_free`.
+ */
+typedef struct offld_gate offld_gate;
 
 /**
  * A device image. It belongs to its report.
@@ -206,6 +223,11 @@ typedef struct offld_report offld_report;
  * One of the things that enclose an image. It belongs to the report.
  */
 typedef struct offld_step offld_step;
+
+/**
+ * A requirement of a policy that a file does not meet.
+ */
+typedef struct offld_violation offld_violation;
 
 /**
  * Text: `size` bytes of UTF-8, followed by one zero byte that is not counted, so that `data` is a
@@ -814,6 +836,175 @@ size_t offld_buffer_size(const struct offld_buffer *buffer);
  * Frees a buffer. Does nothing for NULL.
  */
 void offld_buffer_free(struct offld_buffer *buffer);
+
+/**
+ * Compares the kernels of the builds at `old` and `new`, as `offld diff` does: files, directories,
+ * or lists that `offld diff --save` wrote. Of the options, only the limit for decompressed data
+ * counts. The call fails if a build cannot be opened, is damaged, or has no device code.
+ */
+offld_status offld_diff_open(const char *old,
+                             const char *new_,
+                             const struct offld_options *options,
+                             struct offld_diff **diff,
+                             struct offld_error **error);
+
+/**
+ * Returns whether a kernel differs, an architecture is new or gone, or some code could not be
+ * compared. False for NULL.
+ */
+bool offld_diff_differs(const struct offld_diff *diff);
+
+/**
+ * Returns the number of kernels that differ, without those of new and gone architectures. 0 for
+ * NULL.
+ */
+size_t offld_diff_change_count(const struct offld_diff *diff);
+
+/**
+ * Returns the kernel with this index; NULL if `index` is out of range, and for NULL.
+ */
+const struct offld_change *offld_diff_change(const struct offld_diff *diff, size_t index);
+
+/**
+ * Writes the report as JSON, in the format of `offld diff --json` (docs/reference/json.md). The
+ * caller frees the buffer.
+ */
+offld_status offld_diff_json(const struct offld_diff *diff, struct offld_buffer **json, struct offld_error **error);
+
+/**
+ * Frees a report and everything that belongs to it. Does nothing for NULL.
+ */
+void offld_diff_free(struct offld_diff *diff);
+
+/**
+ * Returns the architecture of the kernel.
+ */
+struct offld_string offld_change_arch(const struct offld_change *change);
+
+/**
+ * Returns how the kernel differs: `new`, `gone`, `renamed` or `changed`.
+ */
+struct offld_string offld_change_kind(const struct offld_change *change);
+
+/**
+ * Returns the kernel's name in the source, or else that in the image.
+ */
+struct offld_string offld_change_kernel(const struct offld_change *change);
+
+/**
+ * Returns the kernel's name in the image.
+ */
+struct offld_string offld_change_mangled(const struct offld_change *change);
+
+/**
+ * Returns the earlier name of a renamed kernel; empty for the others.
+ */
+struct offld_string offld_change_old_name(const struct offld_change *change);
+
+/**
+ * Returns the file or member with the kernel.
+ */
+struct offld_string offld_change_place(const struct offld_change *change);
+
+/**
+ * Returns how many numbers about the kernel differ. 0 for NULL.
+ */
+size_t offld_change_fact_count(const struct offld_change *change);
+
+/**
+ * Returns the name of the number with this index: `registers`, `occupancy`, …; empty if `index` is
+ * out of range.
+ */
+struct offld_string offld_change_fact_name(const struct offld_change *change, size_t index);
+
+/**
+ * Returns the number with this index in the earlier build; `OFFLD_NONE` if that has no such number.
+ */
+uint64_t offld_change_fact_old(const struct offld_change *change, size_t index);
+
+/**
+ * Returns the number with this index in the later build; `OFFLD_NONE` if that has no such number.
+ */
+uint64_t offld_change_fact_new(const struct offld_change *change, size_t index);
+
+/**
+ * Checks files and directories against the policy in the file at `policy`, as `offld gate` does:
+ * the `file_count` paths at `files`. `baseline` are the `baseline_count` paths of an earlier build,
+ * for policies that compare. Of the options, only the limit for decompressed data counts.
+ *
+ * Errors of reading files are in the report. The call fails if a file cannot be opened, the policy
+ * is invalid, or a rule applies to no file.
+ */
+offld_status offld_gate_open(const char *policy,
+                             const char *const *files,
+                             size_t file_count,
+                             const char *const *baseline,
+                             size_t baseline_count,
+                             const struct offld_options *options,
+                             struct offld_gate **gate,
+                             struct offld_error **error);
+
+/**
+ * Returns the number of violations: 0 if the files meet the policy, and for NULL.
+ */
+size_t offld_gate_violation_count(const struct offld_gate *gate);
+
+/**
+ * Returns the violation with this index; NULL if `index` is out of range, and for NULL.
+ */
+const struct offld_violation *offld_gate_violation(const struct offld_gate *gate, size_t index);
+
+/**
+ * Returns the number of errors of reading files: 0 if all files could be read, and for NULL. A file
+ * that could not be read may hide a violation.
+ */
+size_t offld_gate_error_count(const struct offld_gate *gate);
+
+/**
+ * Returns the error with this index, with its location; empty if `index` is out of range.
+ */
+struct offld_string offld_gate_error(const struct offld_gate *gate, size_t index);
+
+/**
+ * Writes the report as JSON, in the format of `offld gate --json` (docs/reference/json.md). The
+ * caller frees the buffer.
+ */
+offld_status offld_gate_json(const struct offld_gate *gate, struct offld_buffer **json, struct offld_error **error);
+
+/**
+ * Frees a report and everything that belongs to it. Does nothing for NULL.
+ */
+void offld_gate_free(struct offld_gate *gate);
+
+/**
+ * Returns the name of the rule, or else its patterns of files.
+ */
+struct offld_string offld_violation_rule(const struct offld_violation *violation);
+
+/**
+ * Returns the key of the requirement in the policy: `require`, `max-size.total`, …
+ */
+struct offld_string offld_violation_requirement(const struct offld_violation *violation);
+
+/**
+ * Returns the file, with the member of a wheel, zip file or tar archive in parentheses.
+ */
+struct offld_string offld_violation_file(const struct offld_violation *violation);
+
+/**
+ * Returns the kernel; empty for requirements on files.
+ */
+struct offld_string offld_violation_kernel(const struct offld_violation *violation);
+
+/**
+ * Returns what the file has.
+ */
+struct offld_string offld_violation_value(const struct offld_violation *violation);
+
+/**
+ * Returns what the policy requires.
+ */
+struct offld_string offld_violation_limit(const struct offld_violation *violation);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -11,9 +11,7 @@ use std::path::PathBuf;
 use super::given;
 use super::package::OffldBuffer;
 use super::report::OffldOptions;
-use super::status::{
-    OFFLD_NONE, OffldError, OffldStatus, OffldString, Text, made, needed, nth, shown,
-};
+use super::status::{OffldError, OffldStatus, OffldString, Text, made, needed, nth, shown};
 use crate::facade::{self, DiffOptions, GateOptions};
 use offload_files::diff::report::{Change, Report as DiffReport};
 use offload_files::gate::report::{Report as GateReport, Violation};
@@ -40,7 +38,7 @@ pub struct OffldChange {
 
 impl OffldChange {
     fn new(arch: &str, change: &Change) -> OffldChange {
-        let number = |number: Option<u64>| number.unwrap_or(OFFLD_NONE);
+        let number = |number: Option<u64>| number.unwrap_or(u64::MAX);
         OffldChange {
             arch: Text::from(arch),
             change: Text::from(change.change.name()),
@@ -192,14 +190,14 @@ pub extern "C" fn offld_change_fact_name(
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_change_fact_old(change: Option<&OffldChange>, index: usize) -> u64 {
     let fact = change.and_then(|change| change.facts.get(index));
-    fact.map_or(OFFLD_NONE, |(_, old, _)| *old)
+    fact.map_or(u64::MAX, |(_, old, _)| *old)
 }
 
 /// Returns the number with this index in the later build; `OFFLD_NONE` if that has no such number.
 #[unsafe(no_mangle)]
 pub extern "C" fn offld_change_fact_new(change: Option<&OffldChange>, index: usize) -> u64 {
     let fact = change.and_then(|change| change.facts.get(index));
-    fact.map_or(OFFLD_NONE, |(.., new)| *new)
+    fact.map_or(u64::MAX, |(.., new)| *new)
 }
 
 /// The comparison of files with a policy. A report never changes, so any number of threads may read

@@ -61,7 +61,7 @@ pub(super) fn page(command: &clap::Command) -> String {
             text.push_str(&format!("{title:<8}{name:<20} {what}\n"));
         }
     }
-    text.push_str("Tools   ld.offld, clang-linker-wrapper and others (see `offld help names`)\n\n");
+    text.push_str("Tools   ld.offld, clang-linker-wrapper and others (see `offld help names`)\n");
     text.push_str(
         "More: offld help COMMAND, offld help TOPIC (offld help topics), offld --version\n",
     );

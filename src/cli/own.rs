@@ -161,7 +161,7 @@ commands! {
     "Builds"
     /// Show the slowest steps of a build
     "explain" Explain(reports::Explain) reports::explain;
-    ""
+    "Builds"
     /// Compile ThinLTO translation units for ld.lld
     "thinlto-distributor" ThinltoDistributor(link::ThinltoDistributor) link::thinlto_distributor;
     "Set up"

@@ -48,7 +48,7 @@ fn header() -> Outcome {
     // files, then their parts.
     let config = cbindgen::Config::from_file(root().join("cbindgen.toml"))
         .map_err(|error| failed(&error))?;
-    let files = ["status", "report", "image", "given", "package"];
+    let files = ["status", "report", "image", "given", "package", "compare"];
     let modules = text
         .lines()
         .filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));

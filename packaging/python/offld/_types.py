@@ -59,6 +59,9 @@ class Kernel(TypedDict):
     scratch: Optional[int]
     arguments: Optional[int]
     max_workgroup: Optional[int]
+    wave_size: Optional[int]
+    workgroup_processor_mode: Optional[int]
+    barriers: Optional[int]
 
 
 class _StepInAll(TypedDict):

@@ -235,7 +235,7 @@ fn changed_code() -> Outcome {
             .args(["-O2", "-S", "kernel.c", "-o", name]))?;
     }
     let shown = diff(&work, &["--changed-code", "old.ptx", "new.ptx"], 1)?;
-    expect_in(&shown, "\n  - ")?;
+    expect_in(&shown, "\n  -")?;
     // Without a disassembler, the error names the missing program.
     let mut command = work.command(offld());
     command
