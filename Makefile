@@ -180,7 +180,7 @@ lint-code: $(SETUP)
 	$(CARGO) clippy --all-targets -- -D warnings
 	@scripts/msrv.sh
 	@scripts/notice.sh --check
-	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh benches/*.sh packaging/*.sh tests/packages/*.sh tests/cluster/*.sh tests/gpu/*.sh .ci/run; \
+	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh benches/*.sh packaging/*.sh packaging/action/*.sh tests/packages/*.sh tests/cluster/*.sh tests/gpu/*.sh .ci/run; \
 	elif [ "$(REQUIRE_TOOLS)" = 1 ]; then echo 'lint: shellcheck not found' >&2; exit 1; \
 	else echo 'lint: shellcheck not found: scripts were not checked' >&2; fi
 

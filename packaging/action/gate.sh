@@ -19,7 +19,7 @@ add_files() { # NAME TEXT
         if [ -e "$pattern" ]; then
             found=("$pattern")
         else
-            # The pattern is expanded here, without a split into words.
+            # shellcheck disable=SC2086 # the pattern is expanded here, and not split into words
             mapfile -t found < <(IFS=; printf '%s\n' $pattern)
         fi
         [ -n "${found[0]-}" ] || fail "no file matches $pattern"

@@ -77,17 +77,7 @@ pub fn check(request: &Request, session: &Session) -> Result<Report> {
             .flat_map(|(path, error)| file(&reader.unreadable(&path, &error), asked))
             .map(|check| (None, check)),
     );
-    let used = used_by_groups(asked, &grouped);
-    for (group, check) in &mut grouped {
-        let used = group
-            .as_ref()
-            .and_then(|group| used.get(group))
-            .unwrap_or(&check.used)
-            .clone();
-        conclude(check, asked, &used);
-    }
-    modules::settle_groups(&mut grouped, asked);
-    let files: Vec<FileCheck> = grouped.into_iter().map(|(_, check)| check).collect();
+    let files = answered(grouped, asked);
     drop(meter);
     session.signals.check()?;
     let answer = files
@@ -107,6 +97,28 @@ pub fn check(request: &Request, session: &Session) -> Result<Report> {
         devices,
         files,
     })
+}
+
+/// Checks a file that the caller named and has read with [`Options::kernels`] and
+/// [`Options::registered`].
+pub(crate) fn of_report(report: &FileReport, asked: &[Asked]) -> Vec<FileCheck> {
+    let checks = file(report, asked).into_iter();
+    answered(checks.map(|check| (group(&check, true), check)).collect(), asked)
+}
+
+/// Sets the answers on files, for which the other files of their groups count as well.
+fn answered(mut grouped: Vec<(modules::Group, FileCheck)>, asked: &[Asked]) -> Vec<FileCheck> {
+    let used = used_by_groups(asked, &grouped);
+    for (group, check) in &mut grouped {
+        let used = group
+            .as_ref()
+            .and_then(|group| used.get(group))
+            .unwrap_or(&check.used)
+            .clone();
+        conclude(check, asked, &used);
+    }
+    modules::settle_groups(&mut grouped, asked);
+    grouped.into_iter().map(|(_, check)| check).collect()
 }
 
 /// The group of a file: the members of its package, or all files that were found in directories.

@@ -1,6 +1,7 @@
 //! The files that a rule applies to, with their images and sizes. A rule whose pattern matches
 //! members of a wheel or another archive applies to each of these members by itself.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +10,8 @@ use anyhow::Result;
 
 use super::policy::Rule;
 use crate::contents::folders::{self, Choice};
+use crate::contents::report::FileReport;
+use crate::contents::{self, Reader};
 use crate::contents::layout::{Name, Names, Part};
 use crate::size::report::ImageSize;
 use crate::size::{Counted, Item, Level, Sizes, measure};
@@ -23,6 +26,23 @@ pub(super) struct File {
     pub(super) sizes: Sizes,
     /// The file itself, or its members that the rule applies to.
     pub(super) subjects: Vec<Subject>,
+    /// The images and registrations that the rule applies to, once a requirement needs them.
+    contents: OnceCell<FileReport>,
+}
+
+impl File {
+    /// The images and registrations that `rule` applies to.
+    pub(super) fn contents(&self, rule: &Rule, session: &Session) -> &FileReport {
+        self.contents.get_or_init(|| {
+            let options = contents::Options {
+                kernels: true,
+                registered: true,
+                selection: Arc::clone(&rule.selection),
+                ..contents::Options::default()
+            };
+            Reader::new(options, session).one_of_many(&self.path)
+        })
+    }
 }
 
 /// A file or member that a rule applies to.
@@ -82,6 +102,7 @@ pub(super) fn measured(
                 path: one.path,
                 sizes,
                 subjects,
+                contents: OnceCell::new(),
             });
         }
     }

@@ -1,7 +1,6 @@
 //! Comparison of one file with the requirements of a rule.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use anyhow::Result;
 
@@ -11,8 +10,7 @@ use super::report::Violation;
 use super::wheel;
 use crate::check::report::{Answer, FileCheck, Finding};
 use crate::check::{self, Asked};
-use crate::contents::report::{Image, Step};
-use crate::contents::{self, Reader};
+use crate::contents::report::{FileReport, Image, Step};
 use offld_system::session::Session;
 use offload_formats::model::printable;
 use offload_formats::target::device;
@@ -43,6 +41,7 @@ pub(super) fn violation(
 /// # Errors
 /// A signal arrived.
 pub(super) fn of_file(rule: &Rule, file: &File, session: &Session) -> Result<Vec<Violation>> {
+    session.signals.check()?;
     let mut all = Vec::new();
     for subject in &file.subjects {
         of_subject(rule, subject, &mut all);
@@ -50,13 +49,13 @@ pub(super) fn of_file(rule: &Rule, file: &File, session: &Session) -> Result<Vec
     let name = printable(&file.path.display().to_string()).into_owned();
     of_sizes(rule, file, &name, &mut all);
     if rule.has(Check::Registered) {
-        all.extend(checked(rule, file, None, session)?);
+        all.extend(checked(rule, file.contents(rule, session), None));
     }
     for asked in &rule.runs_on {
-        all.extend(checked(rule, file, Some(asked), session)?);
+        all.extend(checked(rule, file.contents(rule, session), Some(asked)));
     }
     if rule.has(Check::Compressed) || rule.max_driver.is_some() || rule.max_rocm.is_some() {
-        of_containers(rule, file, session, &mut all);
+        of_containers(rule, file.contents(rule, session), &mut all);
     }
     if rule.has(Check::WheelTags) {
         all.extend(wheel::violations(rule, file, &name));
@@ -182,20 +181,9 @@ fn of_sizes(rule: &Rule, file: &File, name: &str, all: &mut Vec<Violation>) {
 }
 
 /// The violations that `offld check` finds: in the registrations, or for a device.
-fn checked(
-    rule: &Rule,
-    file: &File,
-    asked: Option<&Asked>,
-    session: &Session,
-) -> Result<Vec<Violation>> {
-    let request = check::Request {
-        files: vec![file.path.clone()],
-        asked: asked.into_iter().cloned().collect(),
-        selection: Arc::clone(&rule.selection),
-    };
-    let report = check::check(&request, session)?;
+fn checked(rule: &Rule, report: &FileReport, asked: Option<&Asked>) -> Vec<Violation> {
     let mut all = Vec::new();
-    for checked in &report.files {
+    for checked in &check::of_report(report, asked.map_or(&[], std::slice::from_ref)) {
         let name = place(checked);
         // It is another requirement to have code, and a library may leave the choice of the runtime
         // to the program that loads it.
@@ -220,7 +208,7 @@ fn checked(
         }
     }
     all.dedup();
-    Ok(all)
+    all
 }
 
 /// `x.whl(lib/a.so)`.
@@ -234,13 +222,7 @@ fn place(checked: &FileCheck) -> String {
 
 /// The violations by images that are not compressed, or that need a later driver of NVIDIA or a
 /// later ROCm.
-fn of_containers(rule: &Rule, file: &File, session: &Session, all: &mut Vec<Violation>) {
-    let options = contents::Options {
-        registered: true,
-        selection: Arc::clone(&rule.selection),
-        ..contents::Options::default()
-    };
-    let report = Reader::new(options, session).one_of_many(&file.path);
+fn of_containers(rule: &Rule, report: &FileReport, all: &mut Vec<Violation>) {
     let file = printable(&report.file).into_owned();
     let mut seen = Vec::new();
     let mut plain: BTreeMap<(String, &str), u64> = BTreeMap::new();
