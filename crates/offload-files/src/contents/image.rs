@@ -51,7 +51,6 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<Cursor> {
         return Ok(inner);
     }
     image.producers = producer::producers(data);
-    add_bytes(walk, cursor, &mut image)?;
     if walk.options.registered {
         match choice_of(data, format).with_context(|| cursor.place.to_string()) {
             Ok(choice) => {
@@ -76,6 +75,9 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<Cursor> {
             Err(error) => walk.note(&error),
         }
     }
+    // The digests of the code replace that of the image.
+    let has_codes = image.codes.as_ref().is_some_and(|codes| !codes.is_empty());
+    add_bytes(walk, cursor, !has_codes, &mut image)?;
     walk.images.push(image);
     Ok(cursor.clone())
 }
@@ -144,16 +146,16 @@ pub(super) fn add_stored(
     if walk.layout.is_some() {
         walk.unread_image(cursor, &image);
     } else {
-        add_bytes(walk, cursor, &mut image)?;
+        add_bytes(walk, cursor, true, &mut image)?;
     }
     walk.push_image(image, &cursor.piece);
     Ok(())
 }
 
-/// Adds the hash and the bytes of the image at `cursor`, if they are requested.
-fn add_bytes(walk: &Walk<'_>, cursor: &Cursor, image: &mut Image) -> Result<()> {
+/// Adds the hash (`with_hash`) and the bytes of the image at `cursor`, if they are requested.
+fn add_bytes(walk: &Walk<'_>, cursor: &Cursor, with_hash: bool, image: &mut Image) -> Result<()> {
     let place = || cursor.place.to_string();
-    if !walk.options.headers_only {
+    if with_hash && !walk.options.headers_only {
         image.sha256 = Some(bytes_of::sha256(&cursor.piece).with_context(place)?);
     }
     if walk.options.keep_bytes {

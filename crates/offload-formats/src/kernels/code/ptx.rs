@@ -2,7 +2,7 @@
 //! and Directives). Names of labels, parameters and stack memory contain the function's name or its
 //! number in the module, so only the order in which they appear counts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use xxhash_rust::xxh3::Xxh3;
@@ -22,13 +22,9 @@ const MOST_TOKENS: usize = 1 << 26;
 pub(super) fn digests(text: &[u8]) -> HashMap<String, CodeDigest> {
     let tokens = tokens(text);
     let statements = statements(&tokens);
-    let mut named: HashMap<&[u8], u64> = HashMap::new();
+    let mut named = Named::default();
     for (at, statement) in (0..).zip(&statements) {
-        // A definition replaces a declaration.
-        let is_known = named.contains_key(statement.name);
-        if !statement.name.is_empty() && (!is_known || statement.is_definition) {
-            named.insert(statement.name, at);
-        }
+        named.add(statement, at);
     }
     let piece = |at: u64| {
         let statement = usize::try_from(at).ok().and_then(|at| statements.get(at));
@@ -49,6 +45,34 @@ pub(super) fn digests(text: &[u8]) -> HashMap<String, CodeDigest> {
         .collect()
 }
 
+/// The statements of a module, by their names.
+#[derive(Default)]
+struct Named<'t> {
+    all: HashMap<&'t [u8], u64>,
+    /// The first bytes of the names. Most tokens are registers and instructions, which start with
+    /// other bytes and need no lookup.
+    starts: BTreeSet<u8>,
+}
+
+impl<'t> Named<'t> {
+    /// Adds the statement with this number. A definition replaces a declaration.
+    fn add(&mut self, statement: &Statement<'t>, at: u64) {
+        let is_known = self.all.contains_key(statement.name);
+        if let Some(start) = statement.name.first()
+            && (!is_known || statement.is_definition)
+        {
+            self.all.insert(statement.name, at);
+            self.starts.insert(*start);
+        }
+    }
+
+    fn get(&self, token: &[u8]) -> Option<u64> {
+        let start = token.first()?;
+        let at = || self.all.get(token).copied();
+        self.starts.contains(start).then(at)?
+    }
+}
+
 /// A kernel, a function, a variable, or a directive of the module.
 struct Statement<'t> {
     name: &'t [u8],
@@ -61,7 +85,7 @@ struct Statement<'t> {
 
 impl Statement<'_> {
     /// The statement without numbers of the module.
-    fn piece(&self, tokens: &[&[u8]], named: &HashMap<&[u8], u64>) -> Piece {
+    fn piece(&self, tokens: &[&[u8]], named: &Named<'_>) -> Piece {
         let mut hash = Xxh3::new();
         let mut targets = Vec::new();
         let mut numbers: HashMap<&[u8], u64> = HashMap::new();
@@ -74,7 +98,10 @@ impl Statement<'_> {
         let mut rest = own.iter().peekable();
         while let Some(token) = rest.next() {
             // Only debug information refers to such a label.
-            if uses.get(token) == Some(&1) && rest.next_if(|next| **next == b":").is_some() {
+            if is_numbered(token)
+                && uses.get(token) == Some(&1)
+                && rest.next_if(|next| **next == b":").is_some()
+            {
                 continue;
             }
             let is_own = token.starts_with(self.name) && !self.name.is_empty();
@@ -91,7 +118,7 @@ impl Statement<'_> {
                 hash.update(&number.to_le_bytes());
             } else if let Some(target) = named.get(token) {
                 hash.update(b"\xfflink");
-                targets.push(*target);
+                targets.push(target);
             } else {
                 hash.update(token);
                 hash.update(&[0]);
