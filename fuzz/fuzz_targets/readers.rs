@@ -73,7 +73,10 @@ fuzz_target!(|data: &[u8]| {
             }
         }
         5 => drop(offload_sections::sections(data)),
-        6 => drop(kernels::read(data)),
+        6 => {
+            drop(kernels::read(data));
+            drop(kernels::code::digests(data));
+        }
         7 => objects(data),
         8 => {
             let wanted = Wanted { name: ".llvm.offloading", prefix: ".bss", listed: true };
