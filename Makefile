@@ -166,6 +166,7 @@ audit: $(SETUP_CI)
 lint-package: $(SETUP) $(SETUP_CI)
 	$(if $(PROGRAMS),,$(CARGO) build --locked)
 	packaging/lint.sh "$(or $(PROGRAMS),$(or $(CARGO_TARGET_DIR),target)/debug)"
+	packaging/recipes.sh
 
 # One test at a time, because each needs the whole cluster, which tests/cluster/cluster.sh starts and stops.
 test-cluster: $(SETUP) $(SETUP_CLUSTER)
