@@ -103,7 +103,10 @@ pub fn check(request: &Request, session: &Session) -> Result<Report> {
 /// [`Options::registered`].
 pub(crate) fn of_report(report: &FileReport, asked: &[Asked]) -> Vec<FileCheck> {
     let checks = file(report, asked).into_iter();
-    answered(checks.map(|check| (group(&check, true), check)).collect(), asked)
+    answered(
+        checks.map(|check| (group(&check, true), check)).collect(),
+        asked,
+    )
 }
 
 /// Sets the answers on files, for which the other files of their groups count as well.

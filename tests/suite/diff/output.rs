@@ -3,9 +3,10 @@
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
+use crate::size::page::browser::{self, Browser};
 use crate::support::{
-    Outcome, Work, ensure, expect_equal, expect_in, llvm, offld, output, passed, run, run_failing,
-    shown, text, with_llvm,
+    Outcome, Work, ensure, expect_equal, expect_in, llvm, missing, offld, output, passed, run,
+    run_failing, shown, text, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -17,6 +18,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("diff::code_for_cpus_is_unknown", cpus),
         with_llvm("diff::changed_code_is_disassembled", changed_code),
         with_llvm("diff::the_page_has_all_changes", page),
+        with_llvm("diff::the_page_is_searched_and_sorted", page_in_chromium),
     ]
 }
 
@@ -270,5 +272,50 @@ fn page() -> Outcome {
         !page.contains("{{") && !page.contains("http://") && !page.contains("https:"),
         || page.clone(),
     )?;
+    passed()
+}
+
+/// The kernels that the page shows, in their order.
+const SHOWN: &str = "[...document.querySelectorAll('#table tbody tr:not([hidden]) th')].map(at => at.textContent).join(' ')";
+
+fn page_in_chromium() -> Outcome {
+    if !browser::is_here() {
+        return missing("chromium");
+    }
+    let work = Work::new();
+    image(&work, "old.co", OLD, "gfx90a")?;
+    image(&work, "new.co", NEW, "gfx90a")?;
+    diff(&work, &["--html", "page.html", "old.co", "new.co"], 1)?;
+    let mut browser = Browser::start(&work)?;
+    browser.load(&work.path().join("page.html"))?;
+    browser.wait("document.readyState === 'complete'")?;
+    let all = "added gone after edited larger";
+    expect_equal("shown", all, &browser.text(SHOWN)?)?;
+    browser.click("#search", false)?;
+    browser.write("changed vgprs")?;
+    browser.wait("document.querySelector('#count').textContent === '1 of 5 kernels'")?;
+    expect_equal("found", "larger", &browser.text(SHOWN)?)?;
+    browser.eval("document.querySelector('#search').value = ''; document.querySelector('#search').dispatchEvent(new Event('input')); 0")?;
+    browser.click("#table thead th:nth-child(2) button", false)?;
+    browser
+        .wait("document.querySelector('#table thead th:nth-child(2)').ariaSort === 'ascending'")?;
+    expect_equal(
+        "sorted",
+        "added after edited gone larger",
+        &browser.text(SHOWN)?,
+    )?;
+    browser.click("#table thead th:nth-child(2) button", false)?;
+    expect_equal(
+        "sorted",
+        "larger gone edited after added",
+        &browser.text(SHOWN)?,
+    )?;
+    // Without scripts, the table is there as well.
+    browser.scripts(false)?;
+    browser.load(&work.path().join("page.html"))?;
+    browser.wait("document.querySelector('#bar').hidden")?;
+    expect_equal("without scripts", all, &browser.text(SHOWN)?)?;
+    browser.scripts(true)?;
+    browser.expect_no_trouble()?;
     passed()
 }

@@ -10,9 +10,9 @@ use anyhow::Result;
 
 use super::policy::Rule;
 use crate::contents::folders::{self, Choice};
+use crate::contents::layout::{Name, Names, Part};
 use crate::contents::report::FileReport;
 use crate::contents::{self, Reader};
-use crate::contents::layout::{Name, Names, Part};
 use crate::size::report::ImageSize;
 use crate::size::{Counted, Item, Level, Sizes, measure};
 use offld_system::session::Session;
