@@ -69,7 +69,7 @@ fn rows(out: &mut impl Write, report: &Report) -> io::Result<()> {
             });
             writeln!(
                 out,
-                "<tr><td>{}</td><th scope=\"row\"><bdi>{kernel}</bdi></th><td>{arch}</td><td>{difference}{}</td><td>{place}</td></tr>",
+                "<tr><td>{}</td><th scope=\"row\"><bdi class=\"name\">{kernel}</bdi></th><td>{arch}</td><td>{difference}{}</td><td>{place}</td></tr>",
                 change.change.name(),
                 code.unwrap_or_default()
             )?;
