@@ -265,7 +265,7 @@ fn page() -> Outcome {
     )?;
     expect_in(
         &page,
-        "<tr><td>renamed</td><th scope=\"row\"><bdi class=\"name\">after</bdi></th><td>gfx90a</td><td>was before</td><td>new&lt;b&gt;.co</td></tr>",
+        "<tr><td>renamed</td><th scope=\"row\"><bdi class=\"name\">after</bdi></th><td>gfx90a</td><td class=\"difference\">was before</td><td>new&lt;b&gt;.co</td></tr>",
     )?;
     ensure(page.matches("<tr><td>").count() == 5, || page.clone())?;
     ensure(

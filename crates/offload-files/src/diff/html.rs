@@ -12,6 +12,8 @@ use crate::size::page::{STYLE, escaped, fill, hash, unknown};
 use offld_system::atomic_file;
 
 const PAGE: &str = include_str!("page/page.html");
+/// What this page has in addition to the style of all pages.
+const OWN_STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 /// The columns.
 const HEADINGS: [&str; 5] = ["Change", "Kernel", "Architecture", "Difference", "File"];
@@ -38,12 +40,13 @@ fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
         let (old, new) = (files(&report.old_files), files(&report.new_files));
         format!("{new}, compared with {old}")
     };
+    let style = format!("{STYLE}{OWN_STYLE}");
     fill(out, PAGE, |out, name| match name {
         "title" => out.write_all(escaped(&title()).as_bytes()),
         "generator" => out.write_all(escaped(&report.generator).as_bytes()),
-        "style" => out.write_all(STYLE.as_bytes()),
+        "style" => out.write_all(style.as_bytes()),
         "script" => out.write_all(SCRIPT.as_bytes()),
-        "style-hash" => out.write_all(hash(STYLE).as_bytes()),
+        "style-hash" => out.write_all(hash(&style).as_bytes()),
         "script-hash" => out.write_all(hash(SCRIPT).as_bytes()),
         "totals" => report
             .archs
@@ -69,7 +72,7 @@ fn rows(out: &mut impl Write, report: &Report) -> io::Result<()> {
             });
             writeln!(
                 out,
-                "<tr><td>{}</td><th scope=\"row\"><bdi class=\"name\">{kernel}</bdi></th><td>{arch}</td><td>{difference}{}</td><td>{place}</td></tr>",
+                "<tr><td>{}</td><th scope=\"row\"><bdi class=\"name\">{kernel}</bdi></th><td>{arch}</td><td class=\"difference\">{difference}{}</td><td>{place}</td></tr>",
                 change.change.name(),
                 code.unwrap_or_default()
             )?;
