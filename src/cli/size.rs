@@ -193,6 +193,9 @@ fn report(options: &Options, session: &Session) -> Result<(Vec<FileSize>, Vec<Ou
         .transpose()?;
     let mut sizes = measure(&options.files, &counted, session)?;
     Selected::check(&selection, &session.shell)?;
+    if let Some(old) = &mut old {
+        old.items.match_renamed(&sizes.items);
+    }
     if !options.allow_unmatched
         && let Some(unmatched) = budgets
             .iter()

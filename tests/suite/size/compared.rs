@@ -16,6 +16,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("size::compared::with_another_file", two_files),
         with_llvm("size::compared::with_what_was_saved", saved),
         with_llvm("size::compared::filters_by_either_name", filtered),
+        with_llvm("size::compared::with_renamed_kernels", renamed),
         with_llvm("size::duplicates_of_images_and_kernels", duplicates),
         with_llvm("size::containers_that_are_not_compressed", not_compressed),
         with_llvm("size::markdown_stdin_folders_and_filters", forms),
@@ -477,5 +478,48 @@ fn forms() -> Outcome {
     )?;
     let json = size(&work, ["host"])?;
     row(&json["total"], HOST)?;
+    passed()
+}
+
+/// A kernel that `offld diff` calls renamed is one row of both files: the only instance of a
+/// template, and a region of OpenMP on another line.
+fn renamed() -> Outcome {
+    let work = Work::new();
+    for (name, of, line, value) in [("old.co", "i", 12, 1), ("new.co", "l", 14, 2)] {
+        work.file(
+            "kernels.cpp",
+            format!(
+                "#define KERNEL __attribute__((amdgpu_kernel)) void\n\
+                 KERNEL only(int *p) __asm__(\"_Z4onlyI{of}EvPT_\");\n\
+                 KERNEL only(int *p) {{ *p = 3; }}\n\
+                 extern \"C\" KERNEL __omp_offloading_10_2__Z5scalePfi_l{line}(int *p) {{ *p = {value}; }}\n\
+                 extern \"C\" KERNEL same(int *p) {{ *p = 5; }}\n"
+            ),
+        );
+        run(work
+            .command(llvm("clang"))
+            .args(["-target", "amdgcn-amd-amdhsa", "-mcpu=gfx90a"])
+            .args(["-nogpulib", "-O2", "kernels.cpp", "-o", name]))?;
+    }
+    let json = size(&work, ["--by", "kernel", "--diff", "old.co", "new.co"])?;
+    let mut kernels = Vec::new();
+    for template in json["total"]["rows"].as_array().ok_or("no rows")? {
+        for kernel in template["rows"].as_array().into_iter().flatten() {
+            kernels.push(kernel);
+        }
+    }
+    for name in [
+        "void only<long>(long*)",
+        "scale(float*, int), line 14",
+        "same",
+    ] {
+        let of_name = kernels.iter().filter(|row| row["name"] == name);
+        let rows: Vec<_> = of_name.collect();
+        ensure(
+            rows.len() == 1 && bytes(&rows[0]["file"]) > 0 && bytes(&rows[0]["old_file"]) > 0,
+            || format!("{name}: {json:#}"),
+        )?;
+    }
+    expect_not_in(&json.to_string(), "line 12")?;
     passed()
 }

@@ -120,57 +120,83 @@ impl ArchDiff {
         }
     }
 
-    /// Takes the kernels that were renamed out of both lists.
+    /// Takes the kernels that were renamed out of both lists: kernels with the same code, and then
+    /// those with corresponding names.
     fn match_renamed<'r>(&mut self, gone: &mut Vec<&'r Record>, added: &mut Vec<&'r Record>) {
-        let by_code = |record: &Record| record.code.clone();
-        let by_name = |record: &Record| {
-            let name = without_counters(&record.shown());
-            (!record.name.is_empty()).then_some(name)
+        let by_code = |record: &&Record| record.code.clone();
+        let same_code = pairs(gone, added, &by_code, false);
+        self.take(gone, added, &same_code);
+        let names = |records: &[&Record]| -> Vec<String> {
+            let name = |record: &&Record| match record.name.as_str() {
+                "" => String::new(),
+                _ => record.shown(),
+            };
+            records.iter().map(name).collect()
         };
-        let by_template = |record: &Record| {
-            let name = record.shown();
-            let (base, _) = name.split_once('<')?;
-            Some(base.to_owned())
-        };
-        self.match_by(gone, added, &by_code, false);
-        self.match_by(gone, added, &by_name, false);
-        self.match_by(gone, added, &by_template, true);
+        let renamed = renames(&names(gone), &names(added));
+        self.take(gone, added, &renamed);
     }
 
-    /// Pairs kernels with the same `key`, in their order. `alone`: only a kernel that no other has
-    /// the key of.
-    fn match_by<'r>(
-        &mut self,
-        gone: &mut Vec<&'r Record>,
-        added: &mut Vec<&'r Record>,
-        key: &dyn Fn(&Record) -> Option<String>,
-        alone: bool,
-    ) {
-        let mut keys: BTreeMap<String, [Vec<usize>; 2]> = BTreeMap::new();
-        for (side, records) in [&*gone, &*added].into_iter().enumerate() {
-            for (at, record) in records.iter().enumerate() {
-                if let Some(key) = key(record) {
-                    keys.entry(key).or_default()[side].push(at);
-                }
-            }
+    /// Moves pairs of renamed kernels from both lists to the changes.
+    fn take<'r>(&mut self, gone: &mut Vec<&'r Record>, added: &mut Vec<&'r Record>, pairs: &Pairs) {
+        for (old, new) in pairs {
+            self.changes
+                .push(change(gone[*old], added[*new], Kind::Renamed));
         }
-        let mut pairs: [BTreeSet<usize>; 2] = Default::default();
-        for [olds, news] in keys.into_values() {
-            if alone && (olds.len() != 1 || news.len() != 1) {
-                continue;
-            }
-            for (old, new) in olds.into_iter().zip(news) {
-                self.changes
-                    .push(change(gone[old], added[new], Kind::Renamed));
-                pairs[0].insert(old);
-                pairs[1].insert(new);
-            }
-        }
-        for (list, taken) in [(gone, &pairs[0]), (added, &pairs[1])] {
+        let olds = pairs.iter().map(|(old, _)| *old);
+        let news = pairs.iter().map(|(_, new)| *new);
+        for (list, taken) in [
+            (gone, olds.collect::<BTreeSet<_>>()),
+            (added, news.collect()),
+        ] {
             let mut at = 0..;
             list.retain(|_| at.next().is_none_or(|at| !taken.contains(&at)));
         }
     }
+}
+
+/// Indices of kernels in two lists that correspond.
+type Pairs = Vec<(usize, usize)>;
+
+/// The pairs among kernels that only one of two builds has, by their names in the source: names that
+/// differ in counters alone, and the only instance of a template. Kernels without names are not
+/// paired. `offld size --diff` has the same pairs.
+pub(crate) fn renames(gone: &[String], added: &[String]) -> Pairs {
+    let by_name = |name: &String| (!name.is_empty()).then(|| without_counters(name));
+    let by_template = |name: &String| Some(name.split_once('<')?.0.to_owned());
+    let mut all = pairs(gone, added, &by_name, false);
+    let rest = |list: &[String], taken: BTreeSet<usize>| -> Vec<(usize, String)> {
+        let of = list.iter().cloned().enumerate();
+        of.filter(|(at, _)| !taken.contains(at)).collect()
+    };
+    let gone = rest(gone, all.iter().map(|(old, _)| *old).collect());
+    let added = rest(added, all.iter().map(|(_, new)| *new).collect());
+    let by_template = |(_, name): &(usize, String)| by_template(name);
+    let instances = pairs(&gone, &added, &by_template, true);
+    all.extend(
+        instances
+            .into_iter()
+            .map(|(old, new)| (gone[old].0, added[new].0)),
+    );
+    all
+}
+
+/// Pairs kernels with the same `key`, in their order. `alone`: only a kernel that no other has the
+/// key of.
+fn pairs<T>(gone: &[T], added: &[T], key: &dyn Fn(&T) -> Option<String>, alone: bool) -> Pairs {
+    let mut keys: BTreeMap<String, [Vec<usize>; 2]> = BTreeMap::new();
+    for (side, kernels) in [gone, added].into_iter().enumerate() {
+        for (at, kernel) in kernels.iter().enumerate() {
+            if let Some(key) = key(kernel) {
+                keys.entry(key).or_default()[side].push(at);
+            }
+        }
+    }
+    let is_sure = |[olds, news]: &[Vec<usize>; 2]| !alone || olds.len() == 1 && news.len() == 1;
+    keys.into_values()
+        .filter(is_sure)
+        .flat_map(|[olds, news]| olds.into_iter().zip(news))
+        .collect()
 }
 
 /// The change of a kernel that both builds have.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 
 use crate::contents::folders::Selection;
+pub(crate) use matching::renames;
 use offld_system::session::Session;
 use records::Records;
 pub use records::save;

@@ -1,6 +1,6 @@
 //! All bytes of files, with everything that they belong to, and the names of templates.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::FileSize;
 use crate::contents::layout::{Footprint, ImageIndex, Name, Names, Part};
+use crate::diff::renames;
 use offload_formats::error::Error;
 use offload_formats::kernels::SourceName;
 use offload_formats::model::printable;
@@ -251,6 +252,53 @@ impl Items {
                     })
                 })
         });
+    }
+
+    /// Gives renamed kernels the names that they have in `new`, so that each is compared with its
+    /// earlier version, as in `offld diff`.
+    pub fn match_renamed(&mut self, new: &Items) {
+        let kernels = |items: &Items| {
+            let mut by_arch: BTreeMap<Name, BTreeMap<Arc<str>, Name>> = BTreeMap::new();
+            for item in &items.list {
+                let kernel = item.key(Level::Kernel);
+                if kernel != Name::NONE {
+                    let arch = by_arch.entry(item.key(Level::Arch)).or_default();
+                    arch.entry(items.text(kernel)).or_insert(kernel);
+                }
+            }
+            by_arch
+        };
+        let (olds, mut news) = (kernels(self), kernels(new));
+        let mut renamed: HashMap<(Name, Name), Name> = HashMap::new();
+        for (arch, old) in olds {
+            let new = news.remove(&arch).unwrap_or_default();
+            let only = |own: &BTreeMap<Arc<str>, Name>, other: &BTreeMap<Arc<str>, Name>| {
+                let own = own.keys().filter(|name| !other.contains_key(*name));
+                own.map(|name| name.to_string()).collect::<Vec<_>>()
+            };
+            let (gone, added) = (only(&old, &new), only(&new, &old));
+            for (from, to) in renames(&gone, &added) {
+                let from = gone.get(from).and_then(|name| old.get(&**name));
+                let to = added.get(to).and_then(|name| new.get(&**name));
+                if let Some((from, to)) = from.zip(to) {
+                    renamed.insert((arch, *from), *to);
+                }
+            }
+        }
+        if renamed.is_empty() {
+            return;
+        }
+        let of_kernel = |item: &Item| (item.key(Level::Kernel), item.key(Level::Template));
+        let templates: HashMap<Name, Name> = new.list.iter().map(of_kernel).collect();
+        for item in &mut self.list {
+            let key = (item.key(Level::Arch), item.key(Level::Kernel));
+            if let Some(kernel) = renamed.get(&key) {
+                item.keys[Level::Kernel as usize] = *kernel;
+                if let Some(template) = templates.get(kernel) {
+                    item.keys[Level::Template as usize] = *template;
+                }
+            }
+        }
     }
 
     /// The text of a name.
