@@ -17,6 +17,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("diff::what_cannot_be_compared", errors),
         with_llvm("diff::code_for_cpus_is_unknown", cpus),
         with_llvm("diff::changed_code_is_disassembled", changed_code),
+        with_llvm("diff::spir_v_by_kernel", spirv),
         with_llvm("diff::the_page_has_all_changes", page),
         with_llvm("diff::the_page_is_searched_and_sorted", page_in_chromium),
     ]
@@ -317,5 +318,67 @@ fn page_in_chromium() -> Outcome {
     expect_equal("without scripts", all, &browser.text(SHOWN)?)?;
     browser.scripts(true)?;
     browser.expect_no_trouble()?;
+    passed()
+}
+
+/// Kernels of SPIR-V in another order, with other code beside them, and with another constant.
+fn spirv() -> Outcome {
+    const FIRST: &str = "constant int table[4] = {1, TWO, 3, 4};\n\
+        int helper(int x) { return x * 3; }\n\
+        kernel void first(global int *p) { p[get_global_id(0)] = helper(p[0]) + table[1]; }\n";
+    const SECOND: &str = "kernel void second(global float *p) { p[1] = sqrt(p[0]) + MORE; }\n";
+    const THIRD: &str =
+        "kernel void third(global int *p) { for (int i = 0; i < p[1]; i++) p[i] += i; }\n";
+    const ADDED: &str = "kernel void added(global long *p) { *p = 77; }\n";
+    let work = Work::new();
+    for (name, source, args) in [
+        (
+            "old.spv",
+            [FIRST, SECOND, THIRD].concat(),
+            ["-DTWO=2", "-DMORE=0.5f"],
+        ),
+        (
+            "moved.spv",
+            [THIRD, SECOND, FIRST].concat(),
+            ["-DTWO=2", "-DMORE=0.5f"],
+        ),
+        (
+            "debug.spv",
+            ["\n\n", FIRST, SECOND, THIRD].concat(),
+            ["-DTWO=2", "-gline-tables-only"],
+        ),
+        (
+            "new.spv",
+            [ADDED, THIRD, SECOND, FIRST].concat(),
+            ["-DTWO=2", "-DMORE=1.5f"],
+        ),
+        (
+            "constant.spv",
+            [FIRST, SECOND, THIRD].concat(),
+            ["-DTWO=9", "-DMORE=0.5f"],
+        ),
+    ] {
+        work.file("kernels.cl", source);
+        let mut compile = work.command(llvm("clang"));
+        compile
+            .args(["-target", "spirv64-unknown-unknown", "-x", "cl"])
+            .args(["-cl-std=CL2.0", "-Xclang", "-finclude-default-header"])
+            .args(["-O0", "-c", "kernels.cl", "-o", name])
+            .args(args);
+        if name == "debug.spv" {
+            compile.arg("-DMORE=0.5f");
+        }
+        run(&mut compile)?;
+    }
+    for same in ["moved.spv", "debug.spv"] {
+        let shown = diff(&work, &["old.spv", same], 0)?;
+        expect_equal(same, "unknown: 3 kernels, no changes\n", &shown)?;
+    }
+    let shown = diff(&work, &["old.spv", "new.spv"], 1)?;
+    expect_in(&shown, "unknown: 4 kernels: 1 changed, 1 new\n")?;
+    expect_in(&shown, "changed  second  code\n")?;
+    let shown = diff(&work, &["old.spv", "constant.spv"], 1)?;
+    expect_in(&shown, "unknown: 3 kernels: 1 changed\n")?;
+    expect_in(&shown, "changed  first   code\n")?;
     passed()
 }

@@ -69,7 +69,7 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<Cursor> {
             Err(error) => walk.note(&error),
         }
     }
-    if walk.options.code && matches!(format, "elf" | "cubin" | "ptx") {
+    if walk.options.code && matches!(format, "elf" | "cubin" | "ptx" | "spirv") {
         match code::digests(data).with_context(|| format!("{}: kernel code", cursor.place)) {
             Ok(codes) => image.codes = Some(codes),
             Err(error) => walk.note(&error),

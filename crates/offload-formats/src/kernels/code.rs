@@ -11,6 +11,7 @@
 mod amdgpu;
 mod cubin;
 mod ptx;
+mod spirv;
 #[cfg(test)]
 mod tests;
 
@@ -30,14 +31,16 @@ use crate::stable_names::without_file_ids;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CodeDigest(pub u128);
 
-/// Returns the digest of each kernel of `image`, by the kernel's name: of an ELF file for a GPU, or
-/// of PTX. Other images have no digests.
+/// Returns the digest of each kernel of `image`, by the kernel's name: of an ELF file for a GPU,
+/// of PTX, or of SPIR-V. Other images have no digests.
 ///
 /// # Errors
 /// The image is damaged.
 pub fn digests(image: &[u8]) -> Result<HashMap<String, CodeDigest>, Error> {
-    if byte_kind(image, false) == ByteKind::Ptx {
-        return Ok(ptx::digests(image));
+    match byte_kind(image, false) {
+        ByteKind::Ptx => return Ok(ptx::digests(image)),
+        ByteKind::Spirv => return Ok(spirv::digests(image)),
+        _ => {}
     }
     let file = match ElfFile64::<Endianness>::parse(image) {
         Ok(file) => file,
