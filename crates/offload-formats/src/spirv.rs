@@ -60,6 +60,12 @@ pub fn names(module: &[u8], add: &mut dyn FnMut(&[u8])) -> Result<(), Malformed>
     })
 }
 
+/// Whether the bytes of `module` are those of its header and its instructions.
+pub(crate) fn is_whole(module: &[u8]) -> bool {
+    let each = |words: Vec<u32>| each_instruction(&words, |_, _, _| Ok(()));
+    words(module).and_then(each).is_ok()
+}
+
 /// The words of `module`.
 fn words(module: &[u8]) -> Result<Vec<u32>, Malformed> {
     let (words, rest) = module.as_chunks::<4>();

@@ -13,6 +13,7 @@ use rspirv::spirv::{Decoration, Op};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{CodeDigest, Digests, Piece, add_name};
+use crate::spirv::is_whole;
 
 /// The limit on the size of a module, whose instructions take about ten times as much memory.
 const LARGEST: usize = 64 << 20;
@@ -21,7 +22,8 @@ const LARGEST: usize = 64 << 20;
 /// extensions has none.
 pub(super) fn digests(module: &[u8]) -> HashMap<String, CodeDigest> {
     let mut list = List::default();
-    if module.len() > LARGEST || parse_bytes(module, &mut list).is_err() {
+    // rspirv relies on the lengths of instructions.
+    if module.len() > LARGEST || !is_whole(module) || parse_bytes(module, &mut list).is_err() {
         return HashMap::new();
     }
     let module = Module::of(&list.0);
@@ -249,6 +251,62 @@ impl Writer<'_> {
         } else {
             self.hash.update(b"\xfflink");
             self.targets.push(u64::from(id));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rspirv::dr::Builder;
+    use rspirv::spirv::{
+        AddressingModel, Capability, ExecutionModel, FunctionControl, MemoryModel,
+    };
+
+    /// A module with an entry point that adds a constant. `before` constants come first, so that all
+    /// numbers differ.
+    fn module(before: u32, value: u32) -> Vec<u8> {
+        let mut builder = Builder::new();
+        builder.set_version(1, 0);
+        builder.capability(Capability::Kernel);
+        builder.memory_model(AddressingModel::Physical64, MemoryModel::OpenCL);
+        let (void, int) = (builder.type_void(), builder.type_int(32, 0));
+        for unused in 0..before {
+            builder.constant_bit32(int, 100 + unused);
+        }
+        let constant = builder.constant_bit32(int, value);
+        let kind = builder.type_function(void, [int]);
+        let function = builder
+            .begin_function(void, None, FunctionControl::NONE, kind)
+            .unwrap();
+        let parameter = builder.function_parameter(int).unwrap();
+        builder.begin_block(None).unwrap();
+        builder.i_add(int, None, parameter, constant).unwrap();
+        builder.ret().unwrap();
+        builder.end_function().unwrap();
+        builder.name(function, format!("debug {before}"));
+        builder.entry_point(ExecutionModel::Kernel, function, "kernel", []);
+        let words = builder.module().assemble();
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn numbers_of_a_module_do_not_count_and_constants_do() {
+        let digest = |before, value| digests(&module(before, value))["kernel"];
+        assert_eq!(digest(0, 1), digest(3, 1));
+        assert_ne!(digest(0, 1), digest(0, 2));
+    }
+
+    #[test]
+    fn damaged_modules_do_not_panic() {
+        let whole = module(2, 1);
+        for at in 0..whole.len() {
+            for value in [0, 1, 0x7f, 0xff, whole[at] ^ 1, whole[at] ^ 0x10] {
+                let mut damaged = whole.clone();
+                damaged[at] = value;
+                digests(&damaged);
+            }
+            digests(&whole[..at]);
         }
     }
 }
