@@ -148,7 +148,7 @@ impl Found {
         Ok(found)
     }
 
-    /// The contradictions: what the wheel has, and what it ought to have.
+    /// The contradictions: the actual contents of the wheel, each with the expected ones.
     fn compared(&self, name: &Name<'_>, file: &File) -> Result<Vec<(String, String)>> {
         let mut all = Vec::new();
         let (claimed, tags) = (name.all(), &self.tags);
