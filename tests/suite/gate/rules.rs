@@ -150,6 +150,9 @@ fn growth() -> Outcome {
     // An architecture without images in the baseline grows from nothing.
     let (stdout, _) = gate(&work, &policy("sm_90 = 0"), &args, 3)?;
     expect_in(&stdout, "max-growth.sm_90: ")?;
+    let args = ["--baseline", OLD, "policy.toml", NEW];
+    let (_, stderr) = gate(&work, &policy("register = 1"), &args, 2)?;
+    expect_in(&stderr, "max-growth.register: no image matches `register`")?;
     let lost = "version = 1\n[[rule]]\nchecks = [\"no-lost-kernels\"]\n";
     let args = ["--baseline", NEW, "policy.toml", OLD];
     let (stdout, _) = gate(&work, lost, &args, 3)?;
@@ -161,7 +164,7 @@ fn growth() -> Outcome {
 }
 
 /// Each policy, and the end of the error message.
-const INVALID: [(&str, &str); 14] = [
+const INVALID: [(&str, &str); 15] = [
     ("version = 1\n", "`policy.toml`: no [[rule]]"),
     ("[[rule]]\nrequire = \"sm_90\"\n", "missing field `version`"),
     (
@@ -203,6 +206,10 @@ const INVALID: [(&str, &str); 14] = [
     (
         "version = 1\n[[rule]]\nmax-size = { total = \"big\" }\n",
         "rule 1: max-size.total: invalid size 'big'",
+    ),
+    (
+        "version = 1\n[[rule]]\nmax-size = { sm_91 = 1 }\n",
+        "rule `all files`: max-size.sm_91: no image matches `sm_91`",
     ),
     (
         "version = 1\n[[rule]]\nmax-growth = { total = 1 }\n",

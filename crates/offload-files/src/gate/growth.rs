@@ -90,6 +90,18 @@ pub(super) fn of_rule(
         };
         let old = measure_old(baseline.only(&baseline.sizes, "size")?, &counted, session)?;
         for growth in &rule.max_growth {
+            if let Growing::Bytes(quantity) = &growth.of
+                && quantity.is_of_devices()
+                && quantity.bytes(&old) == 0
+                && files.iter().all(|file| quantity.bytes(&file.sizes) == 0)
+            {
+                bail!(
+                    "`{}`: rule `{}`: max-growth.{}: no image matches `{quantity}`, and no number of `offld diff` has this name",
+                    request.policy.file,
+                    rule.name,
+                    growth.key
+                );
+            }
             all.extend(of_sizes(rule, growth, files, &old));
         }
     }

@@ -105,6 +105,17 @@ fn of_rule(
     session: &Session,
 ) -> Result<(usize, Vec<Violation>, Vec<String>)> {
     let (measured, errors) = files::measured(rule, &request.files, request.max_unpacked, session)?;
+    // A misspelled device would never exceed its limit.
+    for (quantity, _) in &rule.max_size {
+        let is_there = measured.iter().any(|file| quantity.bytes(&file.sizes) > 0);
+        if quantity.is_of_devices() && !is_there && !measured.is_empty() {
+            bail!(
+                "`{}`: rule `{}`: max-size.{quantity}: no image matches `{quantity}`",
+                request.policy.file,
+                rule.name
+            );
+        }
+    }
     let mut violations = Vec::new();
     for file in &measured {
         violations.extend(rules::of_file(rule, file, session)?);

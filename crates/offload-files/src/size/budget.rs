@@ -39,6 +39,11 @@ impl Quantity {
         })
     }
 
+    /// Whether it is the size of images for devices.
+    pub(crate) fn is_of_devices(&self) -> bool {
+        matches!(self, Quantity::Devices(_))
+    }
+
     /// Its bytes in `sizes`. For growth, these are all bytes.
     pub(crate) fn bytes(&self, sizes: &Sizes) -> u64 {
         match self {
