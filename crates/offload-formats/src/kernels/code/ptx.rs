@@ -3,7 +3,6 @@
 //! number in the module, so only the order in which they appear counts.
 
 use std::collections::{BTreeSet, HashMap};
-use std::ops::Range;
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -15,13 +14,12 @@ const LINES: [&[u8]; 5] = [b".version", b".target", b".address_size", b".file", 
 /// The prefixes of names that compilers number within a module.
 const NUMBERED: [&[u8]; 4] = [b"$L", b"L__", b"LBB", b"__local_depot"];
 
-/// The limit on the tokens of a module.
+/// The limit on the tokens of a statement.
 const MOST_TOKENS: usize = 1 << 26;
 
 /// Returns the digest of each kernel that the module `text` defines.
 pub(super) fn digests(text: &[u8]) -> HashMap<String, CodeDigest> {
-    let tokens = tokens(text);
-    let statements = statements(&tokens);
+    let statements = statements(text);
     let mut named = Named::default();
     for (at, statement) in (0..).zip(&statements) {
         named.add(statement, at);
@@ -29,7 +27,7 @@ pub(super) fn digests(text: &[u8]) -> HashMap<String, CodeDigest> {
     let piece = |at: u64| {
         let statement = usize::try_from(at).ok().and_then(|at| statements.get(at));
         match statement {
-            Some(statement) => statement.piece(&tokens, &named),
+            Some(statement) => statement.piece(&named),
             None => Piece::default(),
         }
     };
@@ -76,7 +74,7 @@ impl<'t> Named<'t> {
 /// A kernel, a function, a variable, or a directive of the module.
 struct Statement<'t> {
     name: &'t [u8],
-    tokens: Range<usize>,
+    text: &'t [u8],
     is_kernel: bool,
     is_function: bool,
     /// Whether it has a body, or is a variable of this module.
@@ -85,11 +83,12 @@ struct Statement<'t> {
 
 impl Statement<'_> {
     /// The statement without numbers of the module.
-    fn piece(&self, tokens: &[&[u8]], named: &Named<'_>) -> Piece {
+    fn piece(&self, named: &Named<'_>) -> Piece {
         let mut hash = Xxh3::new();
         let mut targets = Vec::new();
         let mut numbers: HashMap<&[u8], u64> = HashMap::new();
-        let own = tokens.get(self.tokens.clone()).unwrap_or_default();
+        // Those of all statements at once would take more memory than the module.
+        let own: Vec<&[u8]> = Tokens { rest: self.text }.take(MOST_TOKENS).collect();
         let is_numbered = |token: &[u8]| NUMBERED.iter().any(|start| token.starts_with(start));
         let mut uses: HashMap<&[u8], usize> = HashMap::new();
         for token in own.iter().filter(|token| is_numbered(token)) {
@@ -132,97 +131,114 @@ impl Statement<'_> {
 }
 
 /// Splits a module into its statements.
-fn statements<'t>(tokens: &[&'t [u8]]) -> Vec<Statement<'t>> {
+fn statements(text: &[u8]) -> Vec<Statement<'_>> {
     let mut all = Vec::new();
-    let (mut start, mut depth) = (0, 0usize);
-    let mut is_function = false;
-    for (at, token) in tokens.iter().enumerate() {
-        match *token {
+    let mut tokens = Tokens { rest: text };
+    let (mut start, mut depth) = (text, 0usize);
+    // The tokens of the statement that are not in braces.
+    let mut head = Vec::new();
+    let (mut is_function, mut is_body) = (false, false);
+    while let Some(token) = tokens.next() {
+        match token {
             b".entry" | b".func" if depth == 0 => is_function = true,
             b"{" => depth += 1,
             b"}" => depth = depth.saturating_sub(1),
             _ => {}
         }
-        let is_body = is_function || tokens.get(start).is_some_and(|first| *first == b".section");
-        let ends = depth == 0 && (*token == b";" || *token == b"}" && is_body);
+        if depth == 0 && head.len() < MOST_TOKENS {
+            head.push(token);
+            is_body = is_function || head.first() == Some(&&b".section"[..]);
+        }
+        let is_brace = token == b"}";
+        let ends = depth == 0 && (token == b";" || is_brace && is_body);
         if ends {
-            let range = start..at + 1;
-            all.push(statement(tokens, range, *token == b"}"));
-            start = at + 1;
+            let size = start.len() - tokens.rest.len();
+            let own = start.get(..size).unwrap_or_default();
+            all.push(statement(own, &head, is_brace));
+            start = tokens.rest;
+            head.clear();
             is_function = false;
         }
     }
     all
 }
 
-/// The statement with these tokens.
-fn statement<'t>(tokens: &[&'t [u8]], range: Range<usize>, has_body: bool) -> Statement<'t> {
-    let own = tokens.get(range.clone()).unwrap_or_default();
-    let is_kernel = own.contains(&&b".entry"[..]);
-    let is_function = is_kernel || own.contains(&&b".func"[..]);
+/// The statement `text`, with the tokens `head` outside of braces.
+fn statement<'t>(text: &'t [u8], head: &[&'t [u8]], has_body: bool) -> Statement<'t> {
+    let is_kernel = head.contains(&&b".entry"[..]);
+    let is_function = is_kernel || head.contains(&&b".func"[..]);
     let is_word = |token: &[u8]| {
         token
             .first()
             .is_some_and(|byte| byte.is_ascii_alphabetic() || b"_$%".contains(byte))
     };
     let name = if is_function {
-        let directive = own
+        let directive = head
             .iter()
             .position(|token| *token == b".entry" || *token == b".func");
-        let mut rest = own.iter().skip(directive.map_or(0, |at| at + 1)).peekable();
+        let mut rest = head
+            .iter()
+            .skip(directive.map_or(0, |at| at + 1))
+            .peekable();
         // The parameter in which a function returns.
         if rest.peek().is_some_and(|token| **token == b"(") {
             rest.by_ref().find(|token| **token == b")");
         }
         rest.find(|token| is_word(token))
     } else {
-        let declared = own
+        let declared = head
             .iter()
             .take_while(|token| !matches!(**token, b"[" | b"=" | b";"));
         declared.filter(|token| is_word(token)).last()
     };
     Statement {
         name: name.copied().unwrap_or_default(),
-        tokens: range,
+        text,
         is_kernel,
         is_function,
         is_definition: if is_function {
             has_body
         } else {
-            !own.contains(&&b".extern"[..])
+            !head.contains(&&b".extern"[..])
         },
     }
 }
 
-/// The words, numbers and signs of a module, without comments and line directives.
-fn tokens(text: &[u8]) -> Vec<&[u8]> {
-    let mut all = Vec::new();
-    let mut rest = text;
-    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_$%.".contains(byte);
-    while let Some(first) = rest.first() {
-        let len = match rest {
-            [b'/', b'/', ..] => line(rest),
-            [b'/', b'*', ..] => memchr::memmem::find(rest, b"*/").map_or(rest.len(), |at| at + 2),
-            [b'"', inner @ ..] => inner
-                .iter()
-                .position(|byte| *byte == b'"')
-                .map_or(rest.len(), |at| at + 2),
-            _ if is_part(first) => rest.iter().take_while(|byte| is_part(byte)).count(),
-            _ => 1,
-        };
-        let (token, after) = rest.split_at_checked(len).unwrap_or((rest, &[]));
-        let is_comment = token.starts_with(b"//") || token.starts_with(b"/*");
-        rest = after;
-        if LINES.contains(&token) {
-            rest = rest.get(line(rest)..).unwrap_or_default();
-        } else if !is_comment && !first.is_ascii_whitespace() {
-            all.push(token);
-            if all.len() == MOST_TOKENS {
-                break;
+/// The words, numbers and signs of a text, without comments and line directives.
+struct Tokens<'t> {
+    rest: &'t [u8],
+}
+
+impl<'t> Iterator for Tokens<'t> {
+    type Item = &'t [u8];
+
+    fn next(&mut self) -> Option<&'t [u8]> {
+        let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_$%.".contains(byte);
+        while let Some(first) = self.rest.first() {
+            let rest = self.rest;
+            let len = match rest {
+                [b'/', b'/', ..] => line(rest),
+                [b'/', b'*', ..] => {
+                    memchr::memmem::find(rest, b"*/").map_or(rest.len(), |at| at + 2)
+                }
+                [b'"', inner @ ..] => inner
+                    .iter()
+                    .position(|byte| *byte == b'"')
+                    .map_or(rest.len(), |at| at + 2),
+                _ if is_part(first) => rest.iter().take_while(|byte| is_part(byte)).count(),
+                _ => 1,
+            };
+            let (token, after) = rest.split_at_checked(len).unwrap_or((rest, &[]));
+            let is_comment = token.starts_with(b"//") || token.starts_with(b"/*");
+            self.rest = after;
+            if LINES.contains(&token) {
+                self.rest = after.get(line(after)..).unwrap_or_default();
+            } else if !is_comment && !first.is_ascii_whitespace() {
+                return Some(token);
             }
         }
+        None
     }
-    all
 }
 
 /// The length of the line at the start of `text`, with its end.
