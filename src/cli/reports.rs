@@ -73,6 +73,7 @@ pub(super) fn inspect(options: Inspect, shell: &Arc<Shell>) -> Result<()> {
             // The headers are sufficient for totals.
             headers_only: options.headers_only || (options.summary && options.extract.is_none()),
             max_unpacked: max_unpacked(options.max_unpacked.as_ref())?,
+            packs: true,
             ..contents::Options::default()
         },
         extract: options.extract,

@@ -62,6 +62,7 @@ mod host_outputs;
 mod inspect;
 mod kinds;
 mod kit;
+mod kpack;
 mod late;
 mod launcher;
 mod ld_offld;
@@ -116,7 +117,7 @@ fn main() -> ExitCode {
         build_systems bundler cache_remote check cluster coff composed doctor drivers edit
         fat_objects faults dry_run schedule size gpu gpu_device inspect hardening hip_builds hip_units
         host_bitcode host_outputs launcher lit llvm_program lto malformed log many
-        nvcc nvidia kinds late cuda packager python random_links releases reproduce
+        nvcc nvidia kinds kpack late cuda packager python random_links releases reproduce
         terminal units without_llvm wrapper archives device_links ld_offld
         registration setup signals stable_names targets usage
     };

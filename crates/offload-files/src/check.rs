@@ -48,6 +48,7 @@ pub fn check(request: &Request, session: &Session) -> Result<Report> {
     let options = Options {
         kernels: true,
         registered: true,
+        packs: true,
         selection,
         ..Options::default()
     };
@@ -249,7 +250,15 @@ fn check_subject(
         kinds: Vec::new(),
     };
     let (mut is_empty, mut used) = (true, vec![false; asked.len()]);
+    check
+        .findings
+        .extend(findings::of_packs(report, members, !asked.is_empty()));
     for content in &contents {
+        if let Some(finding) = findings::packed_elsewhere(content) {
+            check.findings.push(finding);
+            is_empty = false;
+            continue;
+        }
         let units = units::of(content);
         is_empty &= units.is_empty();
         if asked.is_empty() {

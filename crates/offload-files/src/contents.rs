@@ -4,6 +4,7 @@
 //!
 //! `walk` and `enter` do the recursion; `containers`, `objects` and `archive` each read one family
 //! of formats. `inflate` decompresses data and whole files; `limits` limits the decompressed size.
+//! `packs` reads kpack archives.
 //! `image` describes an image. `registers` finds the runtimes that a file registers with. `report`
 //! is the result as data, `tree` the nested parts of the file, `layout` the item that each byte
 //! belongs to. `units` groups images as runtimes see them, and finds images with a wrong label in
@@ -20,6 +21,7 @@ pub(crate) mod inflate;
 pub mod layout;
 mod limits;
 pub(crate) mod objects;
+pub(crate) mod packs;
 mod registers;
 pub mod report;
 #[cfg(test)]
@@ -36,7 +38,7 @@ use anyhow::{Context, Result};
 use object::FileKind;
 use object::elf::{ET_DYN, ET_EXEC, ET_REL};
 
-use folders::{Choice, Selection};
+use folders::{Choice, Found, Selection};
 pub(crate) use image::kernel_names;
 use layout::{Footprint, Names};
 use offld_system::io::file_slice::{FileSlice, Spool};
@@ -72,6 +74,8 @@ pub struct Options {
     /// Whether to open no other file: neither the members of a thin archive nor the libraries that
     /// a program needs.
     pub alone: bool,
+    /// Whether to open the kpack archives that a program refers to.
+    pub packs: bool,
     /// The files and members to inspect.
     pub selection: Arc<Selection>,
 }
@@ -87,6 +91,7 @@ impl Default for Options {
             max_unpacked: limits::MAX_UNPACKED,
             sizes: None,
             alone: false,
+            packs: false,
             selection: Arc::default(),
         }
     }
@@ -128,8 +133,18 @@ impl<'r> Reader<'r> {
         Ok(self.opened(path, FileSlice::open(path)?))
     }
 
+    /// Inspects a file that was named or found in a directory. Archives that a program refers to
+    /// are opened for named files only: in directories, they are found by themselves.
+    pub(crate) fn found(&self, found: &Found) -> FileReport {
+        self.one(&found.path, self.options.packs && found.named)
+    }
+
     /// Inspects one of many files. If it cannot be opened, the report has the error.
     pub(crate) fn one_of_many(&self, path: &Path) -> FileReport {
+        self.one(path, self.options.packs)
+    }
+
+    fn one(&self, path: &Path, follows: bool) -> FileReport {
         // There may be more files than can be open at once, and files whose images are kept are
         // needed to the end.
         let piece = if self.options.keep_bytes {
@@ -138,7 +153,7 @@ impl<'r> Reader<'r> {
             FileSlice::try_open(path)
         };
         match piece.with_context(|| path.display().to_string()) {
-            Ok(piece) => self.opened(path, piece),
+            Ok(piece) => self.inspected(path, piece, follows),
             Err(error) => self.unreadable(path, &error),
         }
     }
@@ -172,7 +187,14 @@ impl<'r> Reader<'r> {
 
     /// Inspects `piece`, the contents of the file at `path`.
     pub fn opened(&self, path: &Path, piece: FileSlice) -> FileReport {
+        self.inspected(path, piece, self.options.packs)
+    }
+
+    /// Inspects `piece`, the contents of the file at `path`. `follows`: opens the kpack archives that
+    /// a program refers to.
+    fn inspected(&self, path: &Path, piece: FileSlice, follows: bool) -> FileReport {
         let mut walk = Walk::new(self, piece.size());
+        walk.follows = follows;
         let kind = kind(piece.bytes());
         let size = piece.size();
         walk.reached.now_at(&path.display().to_string());

@@ -10,7 +10,8 @@ use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 
 use crate::contents::report::{
-    Entries, FileReport, Image, Linker, Module, Registration, Report, SCHEMA, Step, UNREADABLE,
+    Entries, Fault, FileReport, Image, Linker, Module, Pack, PackReference, Registration, Report,
+    SCHEMA, Step, UNREADABLE,
 };
 use crate::contents::{Options, Reader, folders};
 use offld_system::io::outputs::{Outputs, io_error};
@@ -55,7 +56,7 @@ pub fn inspect(request: &Request, session: &Session) -> Result<Report> {
                 .collect();
             Some(FileReport {
                 also,
-                ..reader.one_of_many(&found.path)
+                ..reader.found(found)
             })
             .filter(|file| found.is_wanted(file))
         });
@@ -282,7 +283,46 @@ fn file_text(out: &mut String, file: &FileReport, hidden: &mut Vec<&'static str>
         .chain(file.entries.iter().map(entries));
     let lines = lines.chain(modules(&file.modules));
     let lines = lines.chain(file.linked_by.iter().map(linked_by));
+    let lines = lines.chain(file.kpack.iter().map(kpack));
+    let lines = lines.chain(file.faults.iter().map(fault));
     lines.for_each(|line| prose(out, &format!("  {line}"), style));
+}
+
+/// The start of a line about something in these members.
+fn of_members(members: &[String]) -> String {
+    members
+        .iter()
+        .map(|member| format!("({member}) "))
+        .collect()
+}
+
+/// The archives with the code of a program.
+fn kpack(program: &PackReference) -> String {
+    let count = match program.registrations.len() {
+        1 => "1 registration".to_owned(),
+        many => format!("{many} registrations"),
+    };
+    let place = match program.packs.as_slice() {
+        [] => program.search_paths.join(", "),
+        packs => {
+            let one = |pack: &Pack| format!("{} ({})", pack.file, pack.architectures.join(", "));
+            packs.iter().map(one).collect::<Vec<_>>().join(", ")
+        }
+    };
+    format!(
+        "{}kpack: code of {}, {count}, in {place}",
+        of_members(&program.members),
+        program.binary
+    )
+}
+
+fn fault(fault: &Fault) -> String {
+    format!(
+        "{}{}: {}",
+        of_members(&fault.members),
+        fault.what,
+        fault.text
+    )
 }
 
 /// Appends a line with names from the file, wrapped.
@@ -301,6 +341,7 @@ fn count(file: &FileReport) -> String {
         many => format!(", {many} host entries"),
     };
     let device = match (file.errors.is_empty(), device) {
+        (_, 0) if !file.kpack.is_empty() => "device code in kpack archives".to_owned(),
         (false, 0) => "nothing readable".to_owned(),
         (true, 0) => "no device code".to_owned(),
         (_, 1) => "1 device image".to_owned(),
@@ -450,10 +491,7 @@ fn registers(registration: &Registration) -> String {
         libraries,
         ..
     } = registration;
-    let members: String = members
-        .iter()
-        .map(|member| format!("({member}) "))
-        .collect();
+    let members = of_members(members);
     let mut text = format!(
         "{members}registers with {}: calls {symbol}",
         OffloadKind::title_of(runtime)
@@ -517,10 +555,7 @@ fn entries(
         llvm,
     }: &Entries,
 ) -> String {
-    let members: String = members
-        .iter()
-        .map(|member| format!("({member}) "))
-        .collect();
+    let members = of_members(members);
     match (entry_size, count, llvm) {
         (Some(size), Some(count), Some(llvm)) => {
             let entries = if *count == 1 { "entry" } else { "entries" };
@@ -538,11 +573,7 @@ fn modules(all: &[Module]) -> impl Iterator<Item = String> {
     };
     all.chunk_by(is_same).filter_map(|modules| {
         let first = modules.first()?;
-        let members: String = first
-            .members
-            .iter()
-            .map(|member| format!("({member}) "))
-            .collect();
+        let members = of_members(&first.members);
         let title = OffloadKind::title_of(first.runtime);
         let ids: Vec<&str> = modules.iter().map(|module| module.id.as_str()).collect();
         let ids = ids.join(", ");
@@ -563,10 +594,7 @@ fn linked_by(
         device_compiler,
     }: &Linker,
 ) -> String {
-    let members: String = members
-        .iter()
-        .map(|member| format!("({member}) "))
-        .collect();
+    let members = of_members(members);
     let compiler = device_compiler
         .as_ref()
         .map(|compiler| format!(" with {compiler}"))

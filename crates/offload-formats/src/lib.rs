@@ -43,6 +43,7 @@ pub mod fatbin;
 pub mod gpu;
 pub mod intel_spirv;
 pub mod kernels;
+pub mod kpack;
 pub mod magic;
 pub mod model;
 pub mod nvcc;

@@ -18,7 +18,7 @@ use object::{FileKind, elf};
 
 use super::compression::Compression;
 use super::containers::Kind;
-use super::{bundle, tar, zip};
+use super::{bundle, kpack, tar, zip};
 
 pub use numbers::*;
 
@@ -65,6 +65,8 @@ pub enum ByteKind {
     Container(Kind),
     /// A text bundle whose comments start with this.
     TextBundle(&'static str),
+    /// A kpack archive.
+    Kpack,
     /// An archive, thin or not.
     Archive,
     /// A zip file, such as a Python wheel.
@@ -98,6 +100,7 @@ impl ByteKind {
         match self {
             ByteKind::Container(kind) => kind.name(),
             ByteKind::TextBundle(_) => "text-bundle",
+            ByteKind::Kpack => "kpack",
             ByteKind::Archive => "archive",
             ByteKind::Zip => "zip",
             ByteKind::Tar => "tar",
@@ -132,6 +135,7 @@ pub fn byte_kind(data: &[u8], host: bool) -> ByteKind {
         _ if is_spirv(data) => ByteKind::Spirv,
         _ if data.starts_with(&TILE_IR) => ByteKind::TileIr,
         _ if !host && data.starts_with(&ZSTD) => ByteKind::Zstd,
+        _ if host && kpack::is_kpack(data) => ByteKind::Kpack,
         _ if host && zip::is_zip(data) => ByteKind::Zip,
         _ if host && tar::is_tar(data) => ByteKind::Tar,
         _ => {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::report::{Answer, Finding};
-use crate::contents::report::{Image, Step};
+use crate::contents::report::{Fault, FileReport, Image, Step};
 use crate::contents::units::{
     self, Content, LATER, NOT_REGISTERED, Unit, listed, name, names, target,
 };
@@ -99,6 +99,50 @@ fn same_targets(unit: &Unit<'_>) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// The findings on kpack archives, and on references to them, in the file or in the member of a
+/// package (`members`). `asked`: for requested devices, the images decide.
+pub(super) fn of_packs(report: &FileReport, members: &[String], asked: bool) -> Vec<Finding> {
+    let own = report
+        .faults
+        .iter()
+        .filter(|fault| fault.members.starts_with(members));
+    let finding = |fault: &Fault| {
+        let answer = match fault.what {
+            "incomplete" | "not-listed" | "no-code" | "hides" if asked => Answer::Yes,
+            // It depends on the version of ROCm.
+            "hides" => Answer::Unknown,
+            _ => Answer::No,
+        };
+        Finding {
+            members: fault.members.clone(),
+            runtime: Some(OffloadKind::Hip.name()),
+            ..Finding::new(fault.what, answer, fault.text.clone())
+        }
+    };
+    own.map(finding).collect()
+}
+
+/// A finding on a program in a package whose kpack archives are not in the package: others may have
+/// them, as with wheels for single architectures.
+pub(super) fn packed_elsewhere(content: &Content<'_>) -> Option<Finding> {
+    let program = content
+        .kpack
+        .filter(|program| !program.members.is_empty())?;
+    if content.has_images() || program.registrations.is_empty() {
+        return None;
+    }
+    let text = format!(
+        "the device code of {} is in kpack archives of another package ({}): install them together and check the directory",
+        program.binary,
+        program.search_paths.join(", ")
+    );
+    Some(Finding {
+        members: content.members.to_vec(),
+        runtime: Some(OffloadKind::Hip.name()),
+        ..Finding::new("packed-elsewhere", Answer::Unknown, text)
+    })
 }
 
 /// The findings on the registrations of one object or program. `kind` is the type of the file: the

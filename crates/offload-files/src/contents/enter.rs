@@ -8,7 +8,7 @@ use super::layout::{Fill, Part};
 use super::report::{Entries, Image, Linker, Step};
 use super::tree::NodeKind;
 use super::walk::{Cursor, Walk};
-use super::{archive, containers, image, inflate, objects, registers};
+use super::{archive, containers, image, inflate, objects, packs, registers};
 use offload_formats::containers::check_nesting;
 use offload_formats::elf::link_note::{self, LinkedBy};
 use offload_formats::magic::{ByteKind, byte_kind};
@@ -53,6 +53,9 @@ impl Walk<'_> {
                     containers::text_bundle(walk, cursor, comment)
                 })
             }
+            ByteKind::Kpack => self.node(NodeKind::Kpack, &cursor.piece, |walk| {
+                packs::archive(walk, cursor)
+            }),
             ByteKind::Archive => self.node(NodeKind::Archive, &cursor.piece, |walk| {
                 archive::members(walk, cursor)
             }),
@@ -141,6 +144,7 @@ impl Walk<'_> {
         } else if are_bare && let Ok(found) = read::read(cursor.piece.bytes()) {
             objects::descriptor_images(self, cursor, &found, before);
         }
+        packs::reference(self, cursor)?;
         let has_images = self.images.len() > before;
         registers::registrations(self, cursor, has_images)
             .with_context(|| cursor.place.to_string())?;

@@ -18,6 +18,7 @@ use anyhow::{Context, Error, Result};
 use glob::Pattern;
 use rayon::prelude::*;
 
+use super::packs;
 use super::report::FileReport;
 use offld_system::session::Session;
 use offld_system::threads;
@@ -43,6 +44,7 @@ impl Found {
         (self.named && !report.left_out)
             || !report.images.is_empty()
             || !report.registrations.is_empty()
+            || !report.kpack.is_empty()
             || !report.errors.is_empty()
     }
 }
@@ -98,6 +100,32 @@ pub(crate) fn selected(
         found.path == Path::new("-") || selection.of(&found.path, None) != Choice::Excluded
     });
     (found, faults)
+}
+
+/// Adds the kpack archives that the named files refer to, unless they are there already.
+pub(crate) fn with_packs(found: &mut Vec<Found>) {
+    let mut known: HashSet<PathBuf> = found
+        .iter()
+        .filter_map(|found| found.path.canonicalize().ok())
+        .collect();
+    let named = found
+        .iter()
+        .filter(|found| found.named && found.path != Path::new("-"));
+    let packs: Vec<PathBuf> = named
+        .flat_map(|found| packs::archives_of(&found.path))
+        .collect();
+    for path in packs {
+        let is_new = path.canonicalize().is_ok_and(|real| known.insert(real));
+        let size = std::fs::metadata(&path).map_or(0, |meta| meta.len());
+        if is_new {
+            found.push(Found {
+                path,
+                named: true,
+                also: Vec::new(),
+                size,
+            });
+        }
+    }
 }
 
 /// The identity of a file or directory: its device and inode number.

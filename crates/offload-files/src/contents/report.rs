@@ -58,6 +58,10 @@ pub struct FileReport {
     pub modules: Vec<Module>,
     /// The versions of offld that linked its device code, from notes in the file.
     pub linked_by: Vec<Linker>,
+    /// The references to kpack archives.
+    pub kpack: Vec<PackReference>,
+    /// What is wrong with kpack archives, or with references to them.
+    pub faults: Vec<Fault>,
     /// The errors in it, each with its location.
     pub errors: Vec<String>,
     /// The registered entries with their names, if requested.
@@ -85,6 +89,52 @@ pub struct Module {
     pub linked: bool,
 }
 
+/// A program's reference to kpack archives, which have its device code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PackReference {
+    /// The archive members that contain the program, the outermost first.
+    pub members: Vec<String>,
+    /// The indices of these archive members.
+    #[serde(skip)]
+    pub(crate) numbers: Vec<usize>,
+    /// The path of the program in its installation, under which archives list its code:
+    /// `lib/librccl.so`.
+    pub binary: String,
+    /// The paths of archives, relative to the directory of the program. `@GFXARCH@` stands for an
+    /// architecture.
+    pub search_paths: Vec<String>,
+    /// The numbers of the registrations whose code is in archives.
+    pub registrations: Vec<u32>,
+    /// The archives with code of the program; empty if they were not searched for.
+    pub packs: Vec<Pack>,
+}
+
+/// A kpack archive with code of a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Pack {
+    /// Its path, relative to the directory of the program.
+    pub file: String,
+    /// The architectures of the program's code in it.
+    pub architectures: Vec<String>,
+    /// The number of the program's code objects in it.
+    pub images: usize,
+}
+
+/// A contradiction in a kpack archive, or between archives and the program that refers to them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Fault {
+    /// The archive members that contain it, the outermost first.
+    pub members: Vec<String>,
+    /// The sort of fault: `missing`, `foreign`, `swapped`, `incomplete`, `hides`, `not-registered`,
+    /// `not-listed`, `no-code`, `no-number`, `wrong-size`.
+    pub what: &'static str,
+    /// The fault as a message.
+    pub text: String,
+}
+
 /// A device image.
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
@@ -102,7 +152,8 @@ pub struct Image {
     pub section: Option<String>,
     /// The innermost container that contains it.
     pub container: Option<&'static str>,
-    /// Its id in a bundle, as stored.
+    /// Its id in a bundle, as stored. In a kpack archive, the program and the number of its
+    /// registration: `lib/librccl.so#0`.
     pub id: Option<String>,
     /// Its offset in the file on disk; none if it was decompressed. A member of a thin archive is a
     /// file of its own.

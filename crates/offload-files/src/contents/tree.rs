@@ -68,6 +68,8 @@ pub(crate) enum NodeKind {
     Container(Kind),
     /// An entry of a fatbinary, as it is stored. Its child is the image.
     FatbinaryEntry,
+    /// A kpack archive. Its children are its entries, in order.
+    Kpack,
     /// A text bundle. Its children are its code objects.
     TextBundle,
 }
@@ -82,6 +84,7 @@ impl NodeKind {
                 | NodeKind::Row
                 | NodeKind::Container(_)
                 | NodeKind::TextBundle
+                | NodeKind::Kpack
         )
     }
 }

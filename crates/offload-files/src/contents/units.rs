@@ -4,8 +4,10 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 
-use super::report::{FileReport, Image, Registration, Step};
+use super::packs;
+use super::report::{FileReport, Image, PackReference, Registration, Step};
 use offload_formats::gpu::{AmdArch, TargetId};
 use offload_formats::model::{OffloadKind, printable};
 use offload_formats::registration::read::{Bounds, Descriptor, Entry, Registered, Table};
@@ -130,18 +132,38 @@ pub(crate) struct Content<'f> {
     pub(crate) registered: Option<&'f Registered>,
     /// The runtimes that it calls.
     pub(crate) registrations: Vec<&'f Registration>,
+    /// Its reference to kpack archives.
+    pub(crate) kpack: Option<&'f PackReference>,
+}
+
+impl Content<'_> {
+    /// Whether there are device images.
+    pub(crate) fn has_images(&self) -> bool {
+        !self.images.is_empty() || !self.in_data.is_empty()
+    }
 }
 
 /// The contents of a file, for each object or program in it.
 pub(crate) fn contents(report: &FileReport) -> Vec<Content<'_>> {
     let mut all = Contents::default();
+    // The code objects of an archive belong to the program that refers to them.
+    let programs = report.kpack.iter();
+    let programs: HashMap<&str, &PackReference> =
+        programs.map(|one| (one.binary.as_str(), one)).collect();
     for image in report.images.iter().filter(|image| image.is_device()) {
-        let content = all.content(&image.members, &image.numbers);
+        let key = image.id.as_deref().filter(|_| packs::is_packed(image));
+        let content = match key.and_then(|key| programs.get(packs::split_key(key).0)) {
+            Some(program) => all.content(&program.members, &program.numbers),
+            None => all.content(&image.members, &image.numbers),
+        };
         if image.in_data {
             content.in_data.push(image)
         } else {
             content.images.push(image)
         }
+    }
+    for found in &report.kpack {
+        all.content(&found.members, &found.numbers).kpack = Some(found);
     }
     for found in &report.registered {
         all.content(&found.members, &found.numbers).registered = Some(found);
@@ -176,6 +198,7 @@ impl<'f> Contents<'f> {
                 in_data,
                 registered: None,
                 registrations,
+                kpack: None,
             });
         }
         &mut self.list[place]
@@ -188,6 +211,7 @@ pub(crate) fn of<'f>(content: &Content<'f>) -> Vec<Unit<'f>> {
         members,
         images,
         registered,
+        kpack,
         ..
     } = content;
     let mut units = Vec::new();
@@ -196,11 +220,13 @@ pub(crate) fn of<'f>(content: &Content<'f>) -> Vec<Unit<'f>> {
             .iter()
             .copied()
             .filter(|image| image.kinds.iter().any(|name| name == kind.name()))
+            .filter(|image| kpack.is_some() || !packs::is_packed(image))
             .collect();
         let parts = Parts {
             kind,
             members,
             registered: *registered,
+            kpack: *kpack,
             own,
         };
         match kind {
@@ -213,15 +239,17 @@ pub(crate) fn of<'f>(content: &Content<'f>) -> Vec<Unit<'f>> {
 
 /// Images that stand alone: no container names their runtime, and no host code registers them.
 /// These are modules, which a program loads by file name (`cuModuleLoad`, `hipModuleLoad`), and
-/// libraries that compilers link.
+/// libraries that compilers link. Archives without the program that refers to them count as well.
 pub(crate) fn modules<'f>(contents: &[Content<'f>]) -> Vec<&'f Image> {
     let is_loose = |image: &&Image| {
-        !OffloadKind::ALL
-            .iter()
-            .any(|kind| image.kinds.iter().any(|name| name == kind.name()))
+        packs::is_packed(image)
+            || !OffloadKind::ALL
+                .iter()
+                .any(|kind| image.kinds.iter().any(|name| name == kind.name()))
     };
-    let is_file =
-        |content: &&Content<'_>| content.registered.is_none() && content.registrations.is_empty();
+    let is_file = |content: &&Content<'_>| {
+        content.registered.is_none() && content.registrations.is_empty() && content.kpack.is_none()
+    };
     contents
         .iter()
         .filter(is_file)
@@ -257,6 +285,7 @@ struct Parts<'f> {
     kind: OffloadKind,
     members: &'f [String],
     registered: Option<&'f Registered>,
+    kpack: Option<&'f PackReference>,
     own: Vec<&'f Image>,
 }
 
@@ -350,16 +379,22 @@ impl<'f> Parts<'f> {
 
     /// Adds a unit for each container.
     fn containers(self, units: &mut Vec<Unit<'f>>) {
-        let mut groups: Vec<(Vec<Step>, Vec<&'f Image>)> = Vec::new();
-        let mut places: HashMap<Vec<Step>, usize> = HashMap::new();
-        for image in &self.own {
-            let key = container(&image.path);
-            match places.get(&key).and_then(|place| groups.get_mut(*place)) {
-                Some((_, images)) => images.push(image),
-                None => {
-                    places.insert(key.clone(), groups.len());
-                    groups.push((key, vec![image]));
-                }
+        let mut groups: Vec<(Group<'f>, Vec<&'f Image>)> = Vec::new();
+        let mut places: HashMap<Group<'f>, usize> = HashMap::new();
+        let of_images = self.own.iter().map(|image| (group(image), Some(*image)));
+        // The program may register code that is in no archive.
+        let registered = self.kpack.filter(|_| self.kind == OffloadKind::Hip);
+        let without = registered.into_iter().flat_map(|program| {
+            let numbers = program.registrations.iter();
+            numbers.map(|number| (Group::Packed(&program.binary, Some(*number)), None))
+        });
+        for (key, image) in of_images.chain(without) {
+            let place = *places.entry(key.clone()).or_insert(groups.len());
+            if place == groups.len() {
+                groups.push((key, Vec::new()));
+            }
+            if let Some((_, images)) = groups.get_mut(place) {
+                images.extend(image);
             }
         }
         let kernels = self
@@ -367,10 +402,10 @@ impl<'f> Parts<'f> {
             .filter(|kernels| !kernels.is_empty());
         let single = groups.len() < 2;
         if groups.is_empty() && kernels.is_some() {
-            groups.push((Vec::new(), Vec::new()));
+            groups.push((Group::Container(Vec::new()), Vec::new()));
         }
-        for (path, images) in groups {
-            let place = path.iter().map(step_name).collect::<Vec<_>>().join(": ");
+        for (group, images) in groups {
+            let place = group.to_string();
             let mut unit = self.unit(place, images, kernels.clone());
             unit.shares_entries = !single;
             units.push(unit);
@@ -389,6 +424,37 @@ fn is_between(table: &Table, bounds: &Bounds) -> bool {
 
 fn place(descriptor: &Descriptor) -> String {
     format!("descriptor at {:#x}", descriptor.offset)
+}
+
+/// What a runtime gets at once.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Group<'f> {
+    /// A container, with the path to it.
+    Container(Vec<Step>),
+    /// The code objects in kpack archives for one registration of a program.
+    Packed(&'f str, Option<u32>),
+}
+
+impl fmt::Display for Group<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Group::Container(path) => {
+                f.write_str(&path.iter().map(step_name).collect::<Vec<_>>().join(": "))
+            }
+            Group::Packed(binary, Some(number)) => write!(f, "{binary}#{number}"),
+            Group::Packed(binary, None) => f.write_str(binary),
+        }
+    }
+}
+
+fn group(image: &Image) -> Group<'_> {
+    match image.id.as_deref().filter(|_| packs::is_packed(image)) {
+        Some(key) => {
+            let (binary, number) = packs::split_key(key);
+            Group::Packed(binary, number)
+        }
+        None => Group::Container(container(&image.path)),
+    }
 }
 
 /// The container that a runtime gets: the outermost one. The OffloadBinaries of an object hold one

@@ -13,7 +13,9 @@ use anyhow::{Error, Result};
 use super::folders::Choice;
 use super::layout::{Layout, LayoutPosition, Part};
 use super::limits::Allowance;
-use super::report::{Entries, FileReport, Image, Linker, Module, Place, Registration};
+use super::report::{
+    Entries, Fault, FileReport, Image, Linker, Module, PackReference, Place, Registration,
+};
 use super::tree::{ImageMetadata, NodeKind, Recorder};
 use super::{Options, Reader, bytes_of};
 use offld_system::io::file_slice::{FileSlice, Spool};
@@ -41,10 +43,14 @@ pub(super) struct Walk<'r> {
     pub(super) entries: Vec<Entries>,
     pub(super) modules: Vec<Module>,
     pub(super) linked_by: Vec<Linker>,
+    pub(super) references: Vec<PackReference>,
+    pub(super) faults: Vec<Fault>,
     pub(super) registered: Vec<Registered>,
     pub(super) errors: Vec<String>,
     /// Whether a file or member that is not selected was skipped.
     pub(super) left_out: bool,
+    /// Whether to open the kpack archives that a program refers to.
+    pub(super) follows: bool,
     /// The tree of the parts that were found.
     pub(super) tree: Recorder,
     /// The layout of the file, if sizes are requested.
@@ -151,6 +157,7 @@ impl<'r> Walk<'r> {
         let left = Arc::new(AtomicU64::new(FEW + size / BYTES_EACH));
         let (images, registrations, entries) = (Vec::new(), Vec::new(), Vec::new());
         let (modules, linked_by) = (Vec::new(), Vec::new());
+        let (references, faults) = (Vec::new(), Vec::new());
         let (registered, errors) = (Vec::new(), Vec::new());
         let reached = reader.meter.map(Meter::file).unwrap_or_default();
         let allowance = Allowance::new(size, options.max_unpacked, &signals);
@@ -163,9 +170,12 @@ impl<'r> Walk<'r> {
             entries,
             modules,
             linked_by,
+            references,
+            faults,
             registered,
             errors,
             left_out: false,
+            follows: false,
             tree: Recorder::default(),
             layout,
             left,
@@ -218,6 +228,8 @@ impl<'r> Walk<'r> {
             entries,
             modules,
             linked_by,
+            references: kpack,
+            faults,
             registered,
             errors,
             left_out,
@@ -234,6 +246,8 @@ impl<'r> Walk<'r> {
             entries,
             modules,
             linked_by,
+            kpack,
+            faults,
             errors,
             registered,
             left_out,
@@ -285,6 +299,15 @@ impl<'r> Walk<'r> {
     /// Records an error.
     pub(super) fn note(&mut self, error: &Error) {
         self.errors.push(error::chain(error));
+    }
+
+    /// Records a contradiction in a kpack archive or in a reference to it.
+    pub(super) fn fault(&mut self, cursor: &Cursor, what: &'static str, text: String) {
+        self.faults.push(Fault {
+            members: cursor.place.members(),
+            what,
+            text,
+        });
     }
 
     /// Goes into the part `piece`: the parts that `go` finds are children of its node.

@@ -136,6 +136,7 @@ pub(super) fn read(paths: &[PathBuf], request: &Request, session: &Session) -> R
     let options = contents::Options {
         kernels: true,
         code: true,
+        packs: true,
         keep_bytes: request.changed_code,
         max_unpacked: request.max_unpacked,
         selection: std::sync::Arc::clone(&request.selection),
@@ -147,9 +148,9 @@ pub(super) fn read(paths: &[PathBuf], request: &Request, session: &Session) -> R
     );
     let reader = Reader::new(options, session).shown_by(&meter);
     let files: Vec<FileReport> = threads::in_parallel(|| {
-        let each = found.par_iter().filter_map(|found| {
-            Some(reader.one_of_many(&found.path)).filter(|file| found.is_wanted(file))
-        });
+        let each = found
+            .par_iter()
+            .filter_map(|found| Some(reader.found(found)).filter(|file| found.is_wanted(file)));
         each.collect()
     });
     drop(meter);

@@ -107,6 +107,20 @@ pub(super) fn offload_binary(
     Ok(bytes)
 }
 
+/// Compresses `plain` into one zstd frame whose header has the uncompressed size.
+pub(crate) fn zstd_frame(plain: &Rope, level: i32, spool: &mut Spool) -> Result<Rope> {
+    let progress = spool.progress();
+    let packed = spool.add(|file| {
+        let mut encoder = zstd::stream::write::Encoder::new(progress.counted(file), level)?;
+        encoder.set_pledged_src_size(Some(plain.size()))?;
+        encoder.include_contentsize(true)?;
+        plain.write_to(&mut encoder)?;
+        encoder.finish()?.flush()?;
+        Ok(())
+    })?;
+    Ok(packed.into())
+}
+
 /// Reorders the code objects of the bundle `plain`. Returns `None` if `plain` is not exactly one
 /// bundle, if its order is already good, or if the order decides which of two code objects a device
 /// gets.

@@ -1,7 +1,6 @@
 //! Rebuilds containers: composes each container from its remaining and new entries, and lays out
 //! rows of containers.
 
-use std::io::Write;
 use std::ops::Range;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -19,6 +18,7 @@ use offload_formats::compressed::Header;
 use offload_formats::containers::Kind;
 use offload_formats::error::Malformed;
 use offload_formats::fatbin::{self, Code};
+use offload_formats::kpack::{self, Archive, Scheme};
 use offload_formats::magic::{ByteKind, byte_kind};
 use offload_formats::offload_binary::{self, Entry, Head};
 
@@ -199,6 +199,41 @@ impl Rewriter<'_> {
         }
         let parts = bundle::text::compose(comment, data, &items).with_context(place)?;
         joined(&location.piece, parts, entries)
+    }
+
+    /// Rebuilds a kpack archive. New code objects are compressed if the old ones are.
+    pub(super) fn kpack(&mut self, node: &Node, location: &Location) -> Result<Outcome> {
+        let place = || location.place.clone();
+        let mut blocks = self.blocks(node, location)?;
+        if blocks.iter().all(Block::is_same) {
+            return Ok(Outcome::Same);
+        }
+        if blocks.iter().all(Block::is_gone) {
+            return Ok(Outcome::Gone);
+        }
+        let data = location.piece.bytes();
+        let scheme = Archive::read(data).with_context(place)?.scheme;
+        let mut items = Vec::with_capacity(blocks.len());
+        for (entry, block) in blocks.iter_mut().enumerate() {
+            items.push(match &mut block.outcome {
+                Outcome::Same => Item::Old(entry),
+                Outcome::Gone => continue,
+                Outcome::New(Changed { bytes, .. }) => {
+                    let original_size = bytes.size();
+                    if scheme == Scheme::ZstdPerKernel {
+                        let level = self.levels.level.unwrap_or(kpack::LEVEL);
+                        *bytes = compress::zstd_frame(bytes, level, self.spool)?;
+                    }
+                    let size = kpack::Code {
+                        stored: bytes.size(),
+                        original_size,
+                    };
+                    Item::Changed { entry, size }
+                }
+            });
+        }
+        let parts = kpack::compose(data, &items).with_context(place)?;
+        joined(&location.piece, parts, blocks)
     }
 
     /// Rebuilds a bundle that is compressed as a whole. It is decompressed only if it changes.
@@ -503,23 +538,12 @@ fn packed(
         rope.push_zeros(1);
     }
     let plain_size = rope.size();
-    let progress = spool.progress();
     let Some(method) = entry.method else {
         return Ok((Code::plain(plain_size), rope));
     };
     let bytes = match method {
         fatbin::Method::Lz4 => Rope::from(fatbin::lz4(&rope.read()?)),
-        fatbin::Method::Zstd => spool
-            .add(|file| {
-                let file = progress.counted(file);
-                let mut encoder = zstd::stream::write::Encoder::new(file, level)?;
-                encoder.set_pledged_src_size(Some(plain_size))?;
-                encoder.include_contentsize(true)?;
-                rope.write_to(&mut encoder)?;
-                encoder.finish()?.flush()?;
-                Ok(())
-            })?
-            .into(),
+        fatbin::Method::Zstd => compress::zstd_frame(&rope, level, spool)?,
     };
     Ok((
         Code {

@@ -135,6 +135,7 @@ impl<'a> Rewriter<'a> {
             NodeKind::Row => self.containers(node, location),
             NodeKind::Container(kind) => self.container(*kind, node, location),
             NodeKind::TextBundle => self.text_bundle(node, location),
+            NodeKind::Kpack => self.kpack(node, location),
             NodeKind::Archive if location.inside => self.device_archive(node, location),
             NodeKind::Archive => self.archive(node, location),
             NodeKind::ZstdFrame => self.zstd_frame(node, location),

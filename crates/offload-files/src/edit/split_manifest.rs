@@ -3,6 +3,7 @@
 //! (docs/spec/containers.md, 4.6), so that other tools can list them. Restoring a file recompresses
 //! its streams to the same bytes. Also finds the ranges of a file that `offld split` takes out.
 
+use std::collections::HashSet;
 use std::io::{BufReader, Write};
 use std::ops::Range;
 use std::path::Path;
@@ -504,6 +505,16 @@ impl Places {
                 Ok(())
             }
             NodeKind::Row | NodeKind::TextBundle => self.add_entries(node, location),
+            NodeKind::Kpack => {
+                // Entries may share a code object.
+                let mut seen = HashSet::new();
+                for child in &node.children {
+                    if seen.insert(child.range.start) {
+                        self.add(child, &location.entry(child)?)?;
+                    }
+                }
+                Ok(())
+            }
             NodeKind::Container(kind) => self.add_container(*kind, node, location),
             NodeKind::HostFile(
                 FileKind::Elf32 | FileKind::Elf64 | FileKind::Coff | FileKind::CoffBig,

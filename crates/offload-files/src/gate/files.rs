@@ -37,6 +37,7 @@ impl File {
             let options = contents::Options {
                 kernels: true,
                 registered: true,
+                packs: true,
                 selection: Arc::clone(&rule.selection),
                 ..contents::Options::default()
             };

@@ -95,7 +95,8 @@ pub fn measure(paths: &[PathBuf], counted: &Counted, session: &Session) -> Resul
         selection,
         keep_empty,
     } = counted;
-    let (found, faults) = folders::selected(paths, selection, session);
+    let (mut found, faults) = folders::selected(paths, selection, session);
+    folders::with_packs(&mut found);
     let (max_unpacked, selection) = (*max_unpacked, Arc::clone(selection));
     let options = contents::Options {
         sizes: Some(Arc::clone(names)),
