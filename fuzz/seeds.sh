@@ -57,6 +57,28 @@ for options in -O1 '-O0 -g' '-O1 -foffload-lto=thin'; do
 done
 into stable_names omp.o omp.o
 
+# ---- kpack ------------------------------------------------------------------------------------------------------------------
+
+kpack() { # NAME SCHEME
+    printf '{"output":"k","group":"g","family":"gfx9","arches":["gfx90a","gfx942"],"scheme":"%s","entries":[["lib/a.so#0","gfx90a","a"],["lib/a.so#1","gfx90a","b"],["lib/a.so#0","gfx942","b"]]}' "$2" |
+        python3 "$top/tests/suite/kpack/make.py"
+    into kpack k "$1"
+}
+kpack none.kpack none
+if command -v zstd >/dev/null; then kpack zstd.kpack zstd-per-kernel; fi
+printf '{"output":"reference","reference":{"kpack_search_paths":["../.kpack/a_@GFXARCH@.kpack"],"kernel_name":"lib/a.so"}}' |
+    python3 "$top/tests/suite/kpack/make.py"
+into kpack reference reference
+cat > wrappers.s <<'S'
+.section .hipFatBinSegment,"aw"
+.long 0x4B504948, 1
+.quad reference, 0
+.section .rocm_kpack_ref,"a"
+reference: .incbin "reference"
+S
+"$llvm/clang" -c wrappers.s -o wrappers.o
+into kpack wrappers.o program
+
 # ---- bundles ----------------------------------------------------------------------------------------------------------------
 
 targets='host-x86_64-unknown-linux-gnu-,hip-amdgcn-amd-amdhsa--gfx906:xnack+,hipv4-amdgcn-amd-amdhsa--gfx9-4-generic'
@@ -210,6 +232,7 @@ for how in 0 1 2 3 4; do
 done
 if [ -f omp14.o ]; then line inspect omp14 '\x00' omp14.o a; fi
 line inspect two '\x00' a a b
+line inspect kpack '\x00' k a
 
 amd=hip-amdgcn-amd-amdhsa--gfx906:xnack+ host=host-x86_64-unknown-linux-gnu-
 cuda=openmp-nvptx64-nvidia-cuda--sm_70

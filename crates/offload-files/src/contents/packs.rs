@@ -459,7 +459,7 @@ fn candidates(folder: &Path, path: &str) -> Vec<(PathBuf, Option<String>)> {
     found
 }
 
-/// The name of an archive in reports: relative to the folder of the program.
+/// The name of an archive in reports: relative to the directory of the program.
 fn shown(file: &Path, folder: &Path) -> String {
     file.strip_prefix(folder)
         .unwrap_or(file)

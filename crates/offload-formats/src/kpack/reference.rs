@@ -2,7 +2,7 @@
 //!
 //! The section `.rocm_kpack_ref` (`.kpackrf` in programs for Windows) has a map of MessagePack:
 //! `kernel_name`, the path of the program in its installation, and `kpack_search_paths`, paths of
-//! archives, relative to the folder of the program. The structs that are passed to HIP's runtime
+//! archives, relative to the directory of the program. The structs that are passed to HIP's runtime
 //! point to this map. Their magic number is `HIPK` instead of `HIPF`, and the pointer that is
 //! otherwise unused has the number of the registration (ROCm/rocm-systems,
 //! `shared/kpack/python/rocm_kpack/elf/kpack_transform.py`, `coff/kpack_transform.py`).
@@ -35,7 +35,7 @@ pub struct Reference {
     /// The path of the program in its installation, under which archives list its code:
     /// `lib/librccl.so`.
     pub binary: String,
-    /// The paths of archives, relative to the folder of the program. [`PLACEHOLDER`] stands for an
+    /// The paths of archives, relative to the directory of the program. [`PLACEHOLDER`] stands for an
     /// architecture.
     pub search_paths: Vec<String>,
 }
