@@ -133,7 +133,7 @@ fn numbers() -> Result<(), Failed> {
     let work = installed()?;
     Library::new("lib/libtest.so", "lib/libtest.so", &PATHS, &[0, 1, 2, 3]).make(&work)?;
     let text = refused(&work, &["lib/libtest.so"])?;
-    expect_in(&text, "2 of 4 registrations, not of lib/libtest.so#2")?;
+    expect_in(&text, "for 2 of 4 registrations, such as lib/libtest.so#2")?;
     Library::new("lib/libtest.so", "lib/libtest.so", &PATHS, &[0]).make(&work)?;
     let text = refused(&work, &["lib/libtest.so"])?;
     expect_in(

@@ -1,7 +1,7 @@
 //! Inspection of kpack archives, and of the archives that a program refers to. A program is found in
 //! an archive by the path that both name and by the number of each registration.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -18,6 +18,9 @@ use offload_formats::model::printable;
 
 /// The name of the format in reports.
 pub(crate) const NAME: &str = "kpack";
+/// The number of architectures that are compared. There are some 60 processors, with four variants
+/// each.
+const MOST_ARCHS: usize = 512;
 /// The triple of the code in archives.
 const TRIPLE: &str = "amdgcn-amd-amdhsa";
 
@@ -299,81 +302,75 @@ fn swapped(walk: &mut Walk<'_>, cursor: &Cursor, pack: &Pack, arch: Option<&str>
     }
 }
 
-/// Records registrations without code in an archive that has code of the program for others.
+/// Records registrations without code for an architecture that others have code for, and code that
+/// nothing registers.
 fn incomplete(walk: &mut Walk<'_>, cursor: &Cursor, reference: &PackReference) {
-    let mut found: BTreeMap<&str, BTreeMap<&str, BTreeSet<u32>>> = BTreeMap::new();
-    for image in &walk.images {
-        let Some((arch, pack, number)) = pack_image(image, reference) else {
+    let mut found = Vec::new();
+    found.extend(
+        walk.images
+            .iter()
+            .filter_map(|image| pack_image(image, reference)),
+    );
+    let has: HashSet<(&str, u32)> = found
+        .iter()
+        .map(|(arch, _, number)| (*arch, *number))
+        .collect();
+    let mut archs: Vec<&str> = found.iter().map(|(arch, ..)| *arch).collect();
+    archs.sort_unstable();
+    archs.dedup();
+    archs.truncate(MOST_ARCHS);
+    let known: HashSet<u32> = reference.registrations.iter().copied().collect();
+    let binary = &reference.binary;
+    let mut faults = Vec::new();
+    for arch in &archs {
+        let base = arch.split(':').next().unwrap_or_default();
+        let is_variant = |other: &&&str| {
+            other
+                .strip_prefix(base)
+                .is_some_and(|rest| rest.starts_with(':'))
+        };
+        let variants: Vec<&&str> = archs.iter().filter(is_variant).collect();
+        // Code for all variants of a processor serves the processor.
+        let is_served = |number: u32| {
+            base == *arch
+                && variants.len() > 1
+                && variants.iter().all(|one| has.contains(&(one, number)))
+        };
+        let mut lacks = reference.registrations.clone();
+        lacks.retain(|number| !has.contains(&(arch, *number)) && !is_served(*number));
+        let hidden = |number: &&u32| has.contains(&(base, **number));
+        let lost = lacks.iter().find(|number| !hidden(number));
+        let Some(number) = lost.or(lacks.first()) else {
             continue;
         };
-        found
-            .entry(arch)
-            .or_default()
-            .entry(pack)
-            .or_default()
-            .insert(number);
-    }
-    let all: BTreeMap<&str, BTreeSet<u32>> = found
-        .iter()
-        .map(|(arch, packs)| (*arch, packs.values().flatten().copied().collect()))
-        .collect();
-    let mut texts = Vec::new();
-    for (arch, packs) in &found {
-        let base = arch.split(':').next().unwrap_or_default();
-        // Code for all variants of a processor serves the processor.
-        let variants = all
-            .iter()
-            .filter(|(other, _)| other.starts_with(&format!("{base}:")));
-        let by_variants = |number: &u32| {
-            variants.clone().count() > 1
-                && variants
-                    .clone()
-                    .all(|(_, numbers)| numbers.contains(number))
-        };
-        let in_base = |number: &u32| {
-            base != *arch
-                && all
-                    .get(base)
-                    .is_some_and(|numbers| numbers.contains(number))
-        };
-        let registered = reference.registrations.iter();
-        let lacks = |number: &&u32| {
-            all.get(arch)
-                .is_none_or(|numbers| !numbers.contains(number))
-        };
-        let lacks: Vec<&u32> = registered.filter(lacks).collect();
-        let lost = lacks
-            .iter()
-            .find(|number| !in_base(number) && !(base == *arch && by_variants(number)));
-        let hidden = lacks.iter().find(|number| in_base(number));
-        let count = reference.registrations.len();
-        let names = packs.keys().copied().collect::<Vec<_>>().join(", ");
-        let text = |number: &u32| {
-            format!(
-                "{names}: code for {arch} of {} of {count} registrations, not of {}#{number}",
-                count - lacks.len(),
-                reference.binary
-            )
-        };
-        if let Some(number) = lost {
-            texts.push(("incomplete", text(number)));
-        } else if let Some(number) = hidden {
-            let more =
-                format!("; ROCm 7.14 takes this archive and does not look for the code for {base}");
-            texts.push(("hides", text(number) + &more));
-        }
-    }
-    let known: HashSet<u32> = reference.registrations.iter().copied().collect();
-    let unused = found.values().flat_map(BTreeMap::values).flatten();
-    let unused = unused.filter(|number| !known.contains(number)).min();
-    if let Some(number) = unused {
-        let text = format!(
-            "the archives have code of {}#{number}, which the program does not register",
-            reference.binary
+        let pack = found.iter().find(|(other, ..)| other == arch);
+        let mut text = format!(
+            "{}: no code for {arch} for {} of {} registrations, such as {binary}#{number}",
+            pack.map_or("", |(_, pack, _)| pack),
+            lacks.len(),
+            reference.registrations.len(),
         );
-        texts.push(("not-registered", text));
+        if lost.is_none() {
+            text.push_str("; ROCm 7.14 takes this archive and does not look for the code for ");
+            text.push_str(base);
+        }
+        faults.push((
+            if lost.is_some() {
+                "incomplete"
+            } else {
+                "hides"
+            },
+            text,
+        ));
     }
-    for (what, text) in texts {
+    let is_unused = |number: &u32| !known.contains(number);
+    if let Some(number) = found.iter().map(|(.., number)| *number).find(is_unused) {
+        let text = format!(
+            "the archives have code of {binary}#{number}, which the program does not register"
+        );
+        faults.push(("not-registered", text));
+    }
+    for (what, text) in faults {
         walk.fault(cursor, what, text);
     }
 }
