@@ -156,10 +156,17 @@ void **NAME(RegisterFatBinary)(const struct fatbin_wrapper *wrapper) {
   ledger_line(RUNTIME " register lib=%d version=%u", lib, wrapper->version);
   ledger_check((uintptr_t)wrapper % 8 == 0, RUNTIME " register lib=%d: the wrapper is not 8-aligned", lib);
   ledger_check(wrapper->version >= 1 && wrapper->version <= LAST_VERSION, RUNTIME " register lib=%d: version %u", lib, wrapper->version);
-  ledger_check(wrapper->version == 2 || !wrapper->prelinked, RUNTIME " register lib=%d: the last pointer is not null", lib);
-  ledger_check(wrapper->version != 2 || wrapper->prelinked, RUNTIME " register lib=%d: the last pointer is null", lib);
   char whose[32];
   snprintf(whose, sizeof whose, "lib=%d", lib);
+#ifdef KPACK_MAGIC
+  if (wrapper->magic == KPACK_MAGIC) {
+    if (ledger_check(wrapper->data != NULL, RUNTIME " register lib=%d: no reference", lib))
+      kpack(whose, wrapper->data, fatbin_room(wrapper->data), (uintptr_t)wrapper->prelinked);
+    return (void **)&modules[lib];
+  }
+#endif
+  ledger_check(wrapper->version == 2 || !wrapper->prelinked, RUNTIME " register lib=%d: the last pointer is not null", lib);
+  ledger_check(wrapper->version != 2 || wrapper->prelinked, RUNTIME " register lib=%d: the last pointer is null", lib);
   if (ledger_check(wrapper->magic == WRAPPER_MAGIC, RUNTIME " register lib=%d: magic 0x%x", lib, wrapper->magic) &&
       ledger_check(wrapper->data != NULL, RUNTIME " register lib=%d: no fat binary", lib))
     fat_binary(whose, wrapper->data, fatbin_room(wrapper->data), 0);

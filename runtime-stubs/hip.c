@@ -6,6 +6,8 @@
 #define API(rest) hip##rest
 #define WRAPPER_MAGIC 0x48495046u /* FPIH */
 #define LAST_VERSION 1
+#include "kpack.h"
+
 #include "fatbin.h"
 
 static const char bundle_magic[] = "__CLANG_OFFLOAD_BUNDLE__";

@@ -16,6 +16,7 @@ use offld_system::shell::{self, Shell};
 use offld_system::terminal::wrapped;
 use offld_system::threads;
 use offload_files::edit::files::{copy_checked, copy_while, copy_with_attributes, tree};
+use offload_files::kpack;
 use offload_files::merge::builds::{Merged, Outcome, merge};
 use offload_files::merge::merge_folders;
 use offload_files::merge::parts::{Job, is_host_part, is_part, join, name_of};
@@ -100,6 +101,22 @@ fn parts(files: &[PathBuf], options: &Options, session: &Session, text: &mut Str
         .iter()
         .map(|path| open(path))
         .collect::<Result<Vec<_>>>()?;
+    if let [(path, piece)] = &opened[..]
+        && let Some((recipe, archives)) = kpack::find(path, piece)?
+    {
+        let job = kpack::Job {
+            recipe: open(&recipe)?,
+            host: opened.remove(0),
+            archives: archives
+                .iter()
+                .map(|path| open(path))
+                .collect::<Result<_>>()?,
+        };
+        let name = job.host.0.file_name().unwrap_or_default();
+        let dir = || options.dir.clone().unwrap_or_default();
+        let place = options.output.clone().unwrap_or_else(|| dir().join(name));
+        return join_packed(&job, &place, session, text);
+    }
     let Some(host) = opened.iter().position(|(_, piece)| is_host_part(piece)) else {
         return builds(&opened, options, session, text);
     };
@@ -247,6 +264,23 @@ fn join_parts(job: &Job, place: &Path, session: &Session, text: &mut String) -> 
     Ok(())
 }
 
+/// Restores one file whose HIP code is in kpack archives.
+fn join_packed(job: &kpack::Job, place: &Path, session: &Session, text: &mut String) -> Result<()> {
+    let mut spool = Spool::new(session);
+    let joined = kpack::merge(job, &mut spool)?;
+    copy_while(&job.host.0, &joined.bytes, place, session, &|| {
+        joined.check()
+    })?;
+    if place != Path::new("-") {
+        let (name, count) = (place.display().to_string(), job.archives.len());
+        text.push_str(&format!(
+            "{}: merged with {count} kpack archives\n",
+            printable(&name)
+        ));
+    }
+    Ok(())
+}
+
 /// The task for one file of a directory.
 enum Work {
     /// Copy a file.
@@ -255,6 +289,13 @@ enum Work {
     Merge {
         host: PathBuf,
         parts: Vec<PathBuf>,
+        place: PathBuf,
+    },
+    /// Restore a file whose HIP code is in kpack archives.
+    Unpack {
+        recipe: PathBuf,
+        host: PathBuf,
+        archives: Vec<PathBuf>,
         place: PathBuf,
     },
 }
@@ -276,6 +317,22 @@ fn join_folder(from: &Path, to: &Path, session: &Session, text: &mut String) -> 
                 };
                 join_parts(&job, place, session, &mut text)?;
             }
+            Work::Unpack {
+                recipe,
+                host,
+                archives,
+                place,
+            } => {
+                let job = kpack::Job {
+                    recipe: open(recipe)?,
+                    host: open(host)?,
+                    archives: archives
+                        .iter()
+                        .map(|path| open(path))
+                        .collect::<Result<_>>()?,
+                };
+                join_packed(&job, place, session, &mut text)?;
+            }
         }
         Ok(text)
     };
@@ -289,6 +346,7 @@ fn join_folder(from: &Path, to: &Path, session: &Session, text: &mut String) -> 
 fn plan(from: &Path, to: &Path) -> Result<Vec<Work>> {
     let (mut files, mut hosts) = (Vec::new(), Vec::new());
     tree(from, to, true, &mut files)?;
+    let mut all = unpacked(from, to, &mut files)?;
     for (path, _) in files
         .iter()
         .filter(|(path, _)| path.extension().is_some_and(|end| end == "host"))
@@ -310,7 +368,6 @@ fn plan(from: &Path, to: &Path) -> Result<Vec<Work>> {
             .filter(owns_part)
             .max_by_key(|host| host.as_os_str().len())
     };
-    let mut all = Vec::new();
     let mut parts: HashMap<PathBuf, Vec<PathBuf>> = HashMap::new();
     for (path, place) in &files {
         match host_of(path) {
@@ -329,5 +386,46 @@ fn plan(from: &Path, to: &Path) -> Result<Vec<Work>> {
             place: place.with_extension(""),
         });
     }
+    Ok(all)
+}
+
+/// Takes the recipes, the archives and the programs of `offld split --kpack` out of `files`, and
+/// lists their tasks. The directory of the archives is not made at the destination.
+fn unpacked(from: &Path, to: &Path, files: &mut Vec<(PathBuf, PathBuf)>) -> Result<Vec<Work>> {
+    let folder = from.join(kpack::DIRECTORY);
+    let (own, others): (Vec<_>, Vec<_>) = files
+        .drain(..)
+        .partition(|(path, _)| path.starts_with(&folder));
+    let is_recipe = |path: &Path| {
+        path.as_os_str()
+            .as_bytes()
+            .ends_with(kpack::RECIPE.as_bytes())
+    };
+    let (recipes, archives): (Vec<_>, Vec<_>) = own
+        .into_iter()
+        .map(|(path, _)| path)
+        .partition(|path| is_recipe(path));
+    *files = others;
+    if recipes.is_empty() {
+        files.extend(archives.into_iter().map(|path| {
+            let place = to.join(path.strip_prefix(from).unwrap_or(&path));
+            (path, place)
+        }));
+        return Ok(Vec::new());
+    }
+    let mut all = Vec::new();
+    for recipe in recipes {
+        let binary = kpack::binary_of(&open(&recipe)?)?;
+        let host = from.join(&binary);
+        files.retain(|(path, _)| *path != host);
+        all.push(Work::Unpack {
+            recipe,
+            host,
+            archives: archives.clone(),
+            place: to.join(binary),
+        });
+    }
+    let made = to.join(kpack::DIRECTORY);
+    fs::remove_dir_all(&made).with_context(|| made.display().to_string())?;
     Ok(all)
 }

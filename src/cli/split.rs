@@ -8,8 +8,9 @@ use anyhow::{Context, Result};
 use clap::Args;
 use rayon::prelude::*;
 
-use offld_system::io::file_slice::FileSlice;
+use offld_system::io::file_slice::{FileSlice, Spool};
 use offld_system::io::outputs::Outputs;
+use offld_system::io::rope::Rope;
 use offld_system::progress::{Meter, Reached};
 use offld_system::session::Session;
 use offld_system::shell::{self, Shell};
@@ -18,6 +19,7 @@ use offld_system::terminal::wrapped;
 use offld_system::threads;
 use offload_files::edit::files::{copy_with_attributes, keep_attributes, tree};
 use offload_files::edit::split_manifest::Device;
+use offload_files::kpack::{self, Source};
 use offload_files::split::{Split, split};
 use offload_formats::error::{self, Silent};
 use offload_formats::model::printable;
@@ -47,6 +49,12 @@ pub(super) struct Options {
     /// bytes
     #[arg(long)]
     keep_original: bool,
+    /// Move HIP code into kpack archives below DIR/.kpack, where ROCm's loader finds it
+    #[arg(long, conflicts_with = "keep_original")]
+    kpack: bool,
+    /// Name the archives NAME_ARCH.kpack (default: the name of the first file or directory)
+    #[arg(long, value_name = "NAME", requires = "kpack")]
+    kpack_name: Option<String>,
 }
 
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
@@ -62,6 +70,9 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
             name.map(|name| files.push((path.clone(), options.dir.join(name))))
         };
         found?;
+    }
+    if options.kpack {
+        return kpack(&files, &options, &session);
     }
     // Errors of one file are reported, and the other files are split.
     let size = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
@@ -91,6 +102,90 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     } else {
         Err(Silent { status: FAILED }.into())
     }
+}
+
+/// Moves the HIP code of files, each with its place below the directory, into archives. Writes all
+/// files or none, except copies of unchanged files.
+fn kpack(files: &[(PathBuf, PathBuf)], options: &Options, session: &Session) -> Result<()> {
+    let binary = |place: &Path| {
+        let within = place.strip_prefix(&options.dir).unwrap_or(place);
+        let name = within.to_str().map(str::to_owned);
+        name.with_context(|| format!("{}: kpack archives need names in UTF-8", within.display()))
+    };
+    let sources = files.iter().map(|(path, place)| {
+        Ok(Source {
+            path: path.clone(),
+            binary: binary(place)?,
+        })
+    });
+    let sources = sources.collect::<Result<Vec<_>>>()?;
+    let named = options
+        .files
+        .first()
+        .and_then(|path| Some(path.canonicalize().ok()?.file_stem()?.to_str()?.to_owned()));
+    let group = options
+        .kpack_name
+        .clone()
+        .or(named)
+        .context("no name for the archives: pass --kpack-name")?;
+    let mut spool = Spool::new(session);
+    let unpacked = kpack::split(&sources, &group, session, &mut spool)?;
+    let archives = options.dir.join(kpack::DIRECTORY);
+    let mut outputs = Outputs::new(session);
+    let mut write = |place: PathBuf, bytes: &Rope, like: Option<&Path>| -> Result<()> {
+        let context = || place.display().to_string();
+        if let Some(folder) = place.parent() {
+            fs::create_dir_all(folder).with_context(context)?;
+        }
+        let mut output = outputs.create(&place)?;
+        bytes.copy_to(&mut output).with_context(context)?;
+        like.map_or(Ok(()), |like| keep_attributes(like, &output))
+    };
+    let mut text = String::new();
+    let mut changed = vec![false; files.len()];
+    for host in &unpacked.hosts {
+        let (Some((path, place)), Some(source)) =
+            (files.get(host.source), sources.get(host.source))
+        else {
+            continue;
+        };
+        let recipe = archives
+            .join(&group)
+            .join(format!("{}{}", source.binary, kpack::RECIPE));
+        write(place.clone(), &host.bytes, Some(path))?;
+        write(recipe, &host.recipe, None)?;
+        let name = path.display().to_string();
+        text.push_str(&format!(
+            "{}: {}, {} code objects\n",
+            printable(&name),
+            size(host.bytes.size()),
+            host.images
+        ));
+        if let Some(changed) = changed.get_mut(host.source) {
+            *changed = true;
+        }
+    }
+    for (arch, bytes) in &unpacked.archives {
+        let place = archives.join(kpack::archive_name(&group, arch));
+        text.push_str(&format!(
+            "{}: {}\n",
+            printable(&place.display().to_string()),
+            size(bytes.size())
+        ));
+        write(place, bytes, None)?;
+    }
+    for ((path, place), _) in files.iter().zip(&changed).filter(|(_, changed)| !**changed) {
+        let piece = FileSlice::try_open(path).with_context(|| path.display().to_string())?;
+        if let Some(folder) = place.parent() {
+            fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        }
+        copy_with_attributes(path, &piece.into(), place, session)?;
+    }
+    outputs.commit()?;
+    if unpacked.hosts.is_empty() {
+        text.push_str("no HIP code that a program registers\n");
+    }
+    shell::print(&wrapped(&text, session.shell.stdout_style().width))
 }
 
 /// Splits one file and returns its summary. Writes all of its parts or none.

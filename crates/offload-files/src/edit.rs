@@ -8,9 +8,10 @@
 //! the pointers of these programs.
 
 pub mod backpatch;
-mod compress;
+pub(crate) mod compress;
 mod containers;
 pub mod files;
+pub(crate) mod kpack_host;
 pub(crate) mod merge;
 mod objects;
 mod pointers;

@@ -18,6 +18,7 @@ pub mod edit;
 pub mod gate;
 pub mod image_object;
 pub mod inspect;
+pub mod kpack;
 pub mod merge;
 pub mod packager;
 pub mod prune;

@@ -82,6 +82,32 @@ pub fn split(
     second.finish(path, again.size(), lost)
 }
 
+/// The host half of the file `piece` without the images with the numbers `wanted`, whose code objects
+/// are stored elsewhere. Streams that cannot be reproduced stay whole in it.
+///
+/// # Errors
+/// The file is damaged or cannot be read.
+pub(crate) fn without_images(
+    path: &Path,
+    piece: &FileSlice,
+    wanted: &[usize],
+    session: &Session,
+    spool: &mut Spool,
+) -> Result<Rope> {
+    let report = report(path, piece, session);
+    let is_wanted = |image: &Image| wanted.binary_search(&image.index).is_ok();
+    let chunks = chunks_with_info(places(path, piece, &report)?, &report.images, &is_wanted);
+    let builder = Builder::of_chunks(
+        (path, piece),
+        chunks,
+        Streams::Plain,
+        spool,
+        &Reached::default(),
+    )?;
+    let split = builder.finish(path, piece.size(), 0)?;
+    Ok(split.context("no images")?.host)
+}
+
 /// Recompresses the streams of the file. In a zip file, recompresses only the members that overlap
 /// the ranges `lost_in`.
 fn repacked(
@@ -125,10 +151,20 @@ fn report(path: &Path, piece: &FileSlice, session: &Session) -> FileReport {
     Reader::new(options, session).opened(path, piece.clone())
 }
 
+/// The treatment of compressed streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Streams {
+    /// A stream with images for one device is an image as it is.
+    Stored,
+    /// Images are always decompressed.
+    Plain,
+}
+
 /// The state of a split.
 struct Builder<'s> {
     spool: &'s mut Spool,
     keep_original: bool,
+    streams: Streams,
     rest: Rope,
     devices: Vec<Device>,
     images: Vec<Vec<NewImage>>,
@@ -157,9 +193,25 @@ impl<'s> Builder<'s> {
         reached: &Reached,
     ) -> Result<Builder<'s>> {
         let chunks = find_chunks(path, piece, session)?;
+        let builder = Builder::of_chunks((path, piece), chunks, Streams::Stored, spool, reached)?;
+        Ok(Builder {
+            keep_original,
+            ..builder
+        })
+    }
+
+    /// Splits the file into these chunks. Streams that cannot be reproduced stay whole.
+    fn of_chunks(
+        (path, piece): (&Path, &FileSlice),
+        chunks: Vec<Chunk>,
+        streams: Streams,
+        spool: &'s mut Spool,
+        reached: &Reached,
+    ) -> Result<Builder<'s>> {
         let mut builder = Builder {
             spool,
-            keep_original,
+            keep_original: true,
+            streams,
             rest: Rope::default(),
             devices: Vec::new(),
             images: Vec::new(),
@@ -191,7 +243,10 @@ impl<'s> Builder<'s> {
                 .context("past the end")?;
             let step = match &chunk.holds {
                 Holds::Image(info) => Some(self.image(info, bytes.clone())?),
-                Holds::Stream(stream) => match stream.only_device() {
+                Holds::Stream(stream) => match stream
+                    .only_device()
+                    .filter(|_| self.streams == Streams::Stored)
+                {
                     Some(info) => Some(self.image(info, bytes.clone())?),
                     None => self.stream(&bytes, stream)?,
                 },
@@ -390,17 +445,25 @@ fn find_chunks(path: &Path, piece: &FileSlice, session: &Session) -> Result<Vec<
     Ok(chunks_with_info(
         places(path, piece, &report)?,
         &report.images,
+        &|_| true,
     ))
 }
 
-/// The ranges of images, with their metadata. Host images and images without a known device are
-/// left out.
-fn chunks_with_info(places: Vec<Place>, images: &[Image]) -> Vec<Chunk> {
+/// The ranges of the images that `is_wanted` selects, with their metadata. Host images and images
+/// without a known device are left out.
+fn chunks_with_info(
+    places: Vec<Place>,
+    images: &[Image],
+    is_wanted: &dyn Fn(&Image) -> bool,
+) -> Vec<Chunk> {
     let one = |Place { range, holds }: Place| {
         let holds = match holds {
-            Held::Image(number) => Holds::Image(image_info(images.get(number)?)?),
+            Held::Image(number) => {
+                let image = images.get(number).filter(|image| is_wanted(image))?;
+                Holds::Image(image_info(image)?)
+            }
             Held::Stream(stream) => {
-                let chunks = chunks_with_info(stream.places, images);
+                let chunks = chunks_with_info(stream.places, images, is_wanted);
                 Holds::Stream(
                     Some(Stream {
                         deflate: false,
@@ -460,7 +523,7 @@ fn find_in_zip(path: &Path, zip: &FileSlice, session: &Session) -> Result<Vec<Ch
         let plain = zip_member(zip, &member).with_context(place)?.as_file();
         let name = path.join(member.path().with_context(place)?);
         let report = report(&name, &plain, session);
-        let chunks = chunks_with_info(places(&name, &plain, &report)?, &report.images);
+        let chunks = chunks_with_info(places(&name, &plain, &report)?, &report.images, &|_| true);
         if chunks.is_empty() {
             continue;
         }

@@ -46,7 +46,7 @@ use crate::error::Malformed;
 
 pub use compose::{Code, Head, NewEntry, compose, create};
 use msgpack::Values;
-pub use reference::{PLACEHOLDER, Program, Reference, program};
+pub use reference::{HIPK, PLACEHOLDER, Program, REFERENCE_SECTION, Reference, program};
 
 /// The first bytes of an archive.
 pub const MAGIC: [u8; 4] = *b"KPAK";

@@ -39,7 +39,7 @@ pub const NAME: &str = ".llvm.offloading";
 /// link takes them as inputs (docs/spec/faults.md F17).
 pub const RELOCATABLE: &str = ".llvm.offloading.relocatable";
 /// Bundles of HIP.
-pub(crate) const HIP_BUNDLES: &str = ".hip_fatbin";
+pub const HIP_BUNDLES: &str = ".hip_fatbin";
 /// Fatbinaries of CUDA.
 pub(crate) const CUDA_FATBINARIES: &str = ".nv_fatbin";
 /// Fatbinaries with the relocatable code that nvcc linked a program from. The CUDA driver links

@@ -13,6 +13,7 @@ use crate::support::{
 };
 
 mod accidents;
+mod split;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut all = vec![
@@ -22,6 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         with_llvm("kpack::wheels", wheels),
     ];
     all.extend(accidents::trials());
+    all.extend(split::trials());
     all
 }
 

@@ -35,6 +35,7 @@ pub(crate) const SCHEMA: u32 = 1;
 const KEY: &str = "offld";
 const HOST: &str = "split-host";
 const PART: &str = "split-part";
+const KPACK: &str = "split-kpack";
 /// Contents of at least this size get up to 64 KiB of padding before them.
 const LARGE: u64 = 4 << 20;
 
@@ -177,6 +178,61 @@ pub(crate) struct NewImage {
     pub image_kind: ImageKind,
     /// The programming models, as bits.
     pub offload_kind: u16,
+}
+
+/// What restores a file whose HIP code is in kpack archives.
+#[derive(Debug)]
+pub(crate) struct KpackRecipe {
+    /// The path of the program in its installation.
+    pub binary: String,
+    /// The checksum of the program without the code.
+    pub host: Checksum,
+    /// The host half, compressed with the help of the program without the code.
+    pub patch: FileSlice,
+}
+
+/// The bytes of a recipe for the program `binary`, which has the checksum `host` without its code.
+pub(crate) fn kpack_recipe(binary: &str, host: &Checksum, patch: Rope) -> Rope {
+    let (schema, size) = (SCHEMA.to_string(), host.size.to_string());
+    let entry = Entry {
+        image_kind: ImageKind::None,
+        offload_kind: 0,
+        flags: 0,
+        strings: vec![
+            (KEY.as_bytes(), KPACK.as_bytes()),
+            (b"schema", schema.as_bytes()),
+            (b"file", binary.as_bytes()),
+            (b"size", size.as_bytes()),
+            (b"xxh3", host.xxh3.as_bytes()),
+        ],
+        image_size: patch.size(),
+    };
+    framed(&[entry], vec![patch])
+}
+
+/// Reads a recipe.
+///
+/// # Errors
+/// The file is not a recipe, has another version, or is damaged.
+pub(crate) fn read_kpack_recipe(piece: &FileSlice) -> Result<KpackRecipe> {
+    if role(piece).as_deref() != Some(KPACK) {
+        bail!("not a recipe of `offld split --kpack`");
+    }
+    let images = offload_binary::read_all(piece.bytes())?;
+    let [image] = &images[..] else {
+        bail!("a recipe has one entry, but this file has {}", images.len())
+    };
+    check_schema(image)?;
+    Ok(KpackRecipe {
+        binary: text_of(image, "file"),
+        host: Checksum {
+            size: text_of(image, "size")
+                .parse()
+                .context("damaged: no size of the program")?,
+            xxh3: text_of(image, "xxh3"),
+        },
+        patch: bytes_of(piece, image)?,
+    })
 }
 
 /// The digest of a recipe's text, which identifies the host half.

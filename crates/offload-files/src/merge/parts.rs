@@ -8,7 +8,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use rayon::prelude::*;
 
 use crate::edit::split_manifest::{
-    self, Checksum, Device, HostPart, PackedStep, Part, Step, is_host, pack, read_host, read_part,
+    self, Checksum, Device, HostPart, PackedStep, Part, Piecewise, Step, is_host, pack, read_host,
+    read_part,
 };
 use offld_system::io::file_slice::{FileSlice, Spool};
 use offld_system::io::rope::Rope;
@@ -47,11 +48,23 @@ pub struct Joined {
 
 /// Bytes of a part, with their expected checksum.
 #[derive(Debug)]
-struct Check {
+pub(crate) struct Check {
     piece: FileSlice,
-    sum: Checksum,
+    /// None if it was compared already.
+    sum: Option<Checksum>,
     /// The error message for a mismatch.
     fault: String,
+}
+
+impl Check {
+    /// Bytes whose checksum was compared.
+    pub(crate) fn passed(piece: FileSlice) -> Check {
+        Check {
+            piece,
+            sum: None,
+            fault: String::new(),
+        }
+    }
 }
 
 impl Joined {
@@ -66,12 +79,9 @@ impl Joined {
 }
 
 fn check_all(checks: &[Check]) -> Result<()> {
-    checks.par_iter().try_for_each(|check| {
-        if Checksum::of(&check.piece)? == check.sum {
-            Ok(())
-        } else {
-            Err(anyhow!("{}", check.fault))
-        }
+    checks.par_iter().try_for_each(|check| match &check.sum {
+        Some(sum) if Checksum::of(&check.piece)? != *sum => Err(anyhow!("{}", check.fault)),
+        _ => Ok(()),
     })
 }
 
@@ -84,13 +94,47 @@ pub fn join(job: &Job, spool: &mut Spool) -> Result<Joined> {
     let (path, piece) = &job.host;
     let host = read_host(piece).with_context(|| path.display().to_string())?;
     let parts = parts_by_device(&host, path, &job.parts)?;
+    restore(path, piece, spool, &mut |image, device| {
+        let (from, part) = parts.get(device).ok_or_else(|| damaged(path))?;
+        let entry = image.entry;
+        let found = part.images.get(entry).with_context(|| {
+            format!(
+                "{}: an image is missing: the part has {}, but the host half needs more",
+                from.display(),
+                part.images.len()
+            )
+        })?;
+        let fault = format!(
+            "{}: damaged: image {entry} does not match its checksum",
+            from.display()
+        );
+        Ok(Check {
+            piece: found.clone(),
+            sum: Some(image.sum.clone()),
+            fault,
+        })
+    })
+}
+
+/// Restores the file of the host half `piece`, which is at `path`. `find` finds the images, each
+/// with its device.
+///
+/// # Errors
+/// The host half is damaged, or an image is missing.
+pub(crate) fn restore(
+    path: &Path,
+    piece: &FileSlice,
+    spool: &mut Spool,
+    find: &mut dyn FnMut(&Piecewise, &Device) -> Result<Check>,
+) -> Result<Joined> {
+    let host = read_host(piece).with_context(|| path.display().to_string())?;
     let fault = format!(
         "{}: damaged: the host contents do not match their checksum",
         path.display()
     );
     let mut checks = vec![Check {
         piece: host.rest.clone(),
-        sum: host.recipe.rest.clone(),
+        sum: Some(host.recipe.rest.clone()),
         fault,
     }];
     let mut images = Vec::new();
@@ -100,25 +144,9 @@ pub fn join(job: &Job, spool: &mut Spool) -> Result<Joined> {
             .parts
             .get(image.part)
             .ok_or_else(|| damaged(path))?;
-        let (from, part) = parts.get(device).ok_or_else(|| damaged(path))?;
-        let found = part.images.get(image.entry).with_context(|| {
-            format!(
-                "{}: an image is missing: the part has {}, but the host half needs more",
-                from.display(),
-                part.images.len()
-            )
-        })?;
-        let entry = image.entry;
-        let fault = format!(
-            "{}: damaged: image {entry} does not match its checksum",
-            from.display()
-        );
-        checks.push(Check {
-            piece: found.clone(),
-            sum: image.sum.clone(),
-            fault,
-        });
-        images.push(found);
+        let check = find(image, device)?;
+        images.push(check.piece.clone());
+        checks.push(check);
     }
     // Check the inputs before any recompression: otherwise their damage would look like a
     // compressor that produces other bytes.
@@ -248,7 +276,7 @@ struct Joiner<'j> {
     rest: FileSlice,
     /// The offset in the host half's contents.
     at: u64,
-    images: Vec<&'j FileSlice>,
+    images: Vec<FileSlice>,
     spool: &'j mut Spool,
     path: &'j Path,
     /// The versions of the compressors that `split` used.
@@ -269,7 +297,10 @@ impl Joiner<'_> {
                     self.at = self.at.saturating_add(*size);
                 }
                 Step::Image(number) => rope.push_piece(
-                    (*self.images.get(*number).ok_or_else(|| damaged(self.path))?).clone(),
+                    self.images
+                        .get(*number)
+                        .ok_or_else(|| damaged(self.path))?
+                        .clone(),
                 ),
                 Step::Stream(stream) => rope.push_piece(self.stream(stream)?),
             }

@@ -16,12 +16,14 @@ use crate::error::Malformed;
 
 /// The part of a search path that the loader replaces by the architecture of the device.
 pub const PLACEHOLDER: &str = "@GFXARCH@";
+/// The section with the reference in ELF files.
+pub const REFERENCE_SECTION: &str = ".rocm_kpack_ref";
 /// The section with the reference, in ELF files and in programs for Windows.
-const SECTIONS: [&str; 2] = [".rocm_kpack_ref", ".kpackrf"];
+const SECTIONS: [&str; 2] = [REFERENCE_SECTION, ".kpackrf"];
 /// The sections with the structs for HIP's runtime, in ELF files and in programs for Windows.
 const WRAPPERS: [&str; 2] = [".hipFatBinSegment", ".hipFatB"];
 /// The magic number of a struct whose code is in an archive.
-const HIPK: u32 = u32::from_le_bytes(*b"HIPK");
+pub const HIPK: u32 = u32::from_le_bytes(*b"HIPK");
 /// The magic number of a struct that points to a bundle in the program.
 const HIPF: u32 = u32::from_le_bytes(*b"FPIH");
 /// `{i32 magic, i32 version, ptr data, ptr reserved}`.

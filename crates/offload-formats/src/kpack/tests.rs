@@ -1,3 +1,5 @@
+//! Archives as AMD's writer makes them, edits, and damaged archives.
+
 use super::*;
 use crate::compose::{Item, join};
 

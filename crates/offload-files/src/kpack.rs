@@ -1,0 +1,380 @@
+//! Moves the HIP code of programs and libraries into kpack archives (`offld split --kpack`), and
+//! back (`offld merge`). A recipe beside the archives has what merging needs to restore each file
+//! byte for byte.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::contents::packs::split_key;
+use crate::contents::{self, Reader};
+use crate::edit::compress::zstd_frame;
+use crate::edit::kpack_host;
+use crate::edit::split_manifest::{Checksum, KpackRecipe, kpack_recipe, read_kpack_recipe};
+use crate::merge::parts::{Check, Joined, restore};
+use crate::split;
+use offld_system::io::file_slice::{FileSlice, Spool};
+use offld_system::io::rope::Rope;
+use offld_system::session::Session;
+use offload_formats::kpack::{
+    self, Archive, Code, Head, LEVEL, NewEntry, PLACEHOLDER, Reference, Scheme,
+};
+use offload_formats::magic::{ByteKind, byte_kind};
+
+/// The directory of archives in an installation.
+pub const DIRECTORY: &str = ".kpack";
+/// The end of the names of recipes.
+pub const RECIPE: &str = ".recipe";
+/// The most that zstd compresses with the help of other bytes, and the base-2 logarithm of it.
+const WINDOW: u32 = 31;
+
+/// A file of an installation.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// Its path on disk.
+    pub path: PathBuf,
+    /// Its path in the installation, with slashes: `lib/librccl.so`.
+    pub binary: String,
+}
+
+/// Programs and libraries whose HIP code is in archives.
+#[derive(Debug, Default)]
+pub struct Unpacked {
+    /// The files that changed.
+    pub hosts: Vec<Host>,
+    /// The archives, by architecture.
+    pub archives: Vec<(String, Rope)>,
+}
+
+/// A file whose HIP code is in archives.
+#[derive(Debug)]
+pub struct Host {
+    /// The index of its source.
+    pub source: usize,
+    /// Its new bytes.
+    pub bytes: Rope,
+    /// The recipe that restores the old bytes.
+    pub recipe: Rope,
+    /// The number of its code objects.
+    pub images: usize,
+}
+
+/// The file name of an archive.
+pub fn archive_name(group: &str, arch: &str) -> String {
+    format!("{group}_{arch}.kpack")
+}
+
+/// Moves the HIP code of `sources` into archives, which are named after `group`. Other files have no
+/// element in the result.
+///
+/// # Errors
+/// A file cannot be read, or its HIP code cannot be moved.
+pub fn split(
+    sources: &[Source],
+    group: &str,
+    session: &Session,
+    spool: &mut Spool,
+) -> Result<Unpacked> {
+    let mut unpacked = Unpacked::default();
+    let mut archives = Archives::default();
+    for (index, source) in sources.iter().enumerate() {
+        session.signals.check()?;
+        let piece =
+            FileSlice::try_open(&source.path).with_context(|| source.path.display().to_string())?;
+        if let ByteKind::Object(_) = byte_kind(piece.bytes(), true) {
+            let host = one(index, source, &piece, group, &mut archives, session, spool)?;
+            unpacked.hosts.extend(host);
+        }
+    }
+    unpacked.archives = archives.finish(group)?;
+    Ok(unpacked)
+}
+
+fn one(
+    index: usize,
+    source: &Source,
+    piece: &FileSlice,
+    group: &str,
+    archives: &mut Archives,
+    session: &Session,
+    spool: &mut Spool,
+) -> Result<Option<Host>> {
+    let options = contents::Options {
+        keep_bytes: true,
+        registered: true,
+        alone: true,
+        ..contents::Options::default()
+    };
+    let report = Reader::new(options, session).opened(&source.path, piece.clone());
+    let Some(program) = kpack_host::find(&source.path, piece, &report)? else {
+        return Ok(None);
+    };
+    for code in &program.codes {
+        let bytes = code
+            .image
+            .piece
+            .as_ref()
+            .context("an image without bytes")?;
+        let binary = format!("{}#{}", source.binary, code.number);
+        archives.add(binary, &code.image.target, bytes, spool)?;
+    }
+    let up = "../".repeat(source.binary.matches('/').count());
+    let reference = Reference {
+        binary: source.binary.clone(),
+        search_paths: vec![format!(
+            "{up}{DIRECTORY}/{}",
+            archive_name(group, PLACEHOLDER)
+        )],
+    };
+    let bytes = program.with_reference(&reference, spool)?;
+    let host = bytes.into_piece(spool)?;
+    let moved: Vec<usize> = program.codes.iter().map(|code| code.image.index).collect();
+    let half = split::without_images(&source.path, piece, &moved, session, spool)?;
+    let recipe = kpack_recipe(
+        &source.binary,
+        &Checksum::of(&host)?,
+        patch(&half.into_piece(spool)?, &host, spool)?,
+    );
+    Ok(Some(Host {
+        source: index,
+        images: moved.len(),
+        bytes: host.into(),
+        recipe,
+    }))
+}
+
+/// The new archives, by architecture.
+#[derive(Default)]
+struct Archives {
+    by_arch: BTreeMap<String, NewArchive>,
+}
+
+#[derive(Default)]
+struct NewArchive {
+    /// The program with the number of the registration, and the index of the code object.
+    entries: Vec<(String, usize)>,
+    codes: Vec<Code>,
+    frames: Vec<Rope>,
+    known: HashMap<Checksum, usize>,
+}
+
+impl Archives {
+    /// Adds a code object. Equal ones are stored once.
+    fn add(
+        &mut self,
+        binary: String,
+        arch: &str,
+        code: &FileSlice,
+        spool: &mut Spool,
+    ) -> Result<()> {
+        let archive = self.by_arch.entry(arch.to_owned()).or_default();
+        let sum = Checksum::of(code)?;
+        let next = archive.codes.len();
+        let place = *archive.known.entry(sum).or_insert(next);
+        if place == next {
+            let frame = zstd_frame(&code.clone().into(), LEVEL, spool)?;
+            archive.codes.push(Code {
+                stored: frame.size(),
+                original_size: code.size(),
+            });
+            archive.frames.push(frame);
+        }
+        archive.entries.push((binary, place));
+        Ok(())
+    }
+
+    fn finish(self, group: &str) -> Result<Vec<(String, Rope)>> {
+        let one = |(arch, archive): (String, NewArchive)| -> Result<(String, Rope)> {
+            let entries = archive.entries.iter().map(|(binary, code)| NewEntry {
+                binary,
+                arch: &arch,
+                code: *code,
+            });
+            let head = Head {
+                group,
+                family: &arch,
+                scheme: Scheme::ZstdPerKernel,
+            };
+            let parts = kpack::create(&head, &entries.collect::<Vec<_>>(), &archive.codes)?;
+            let empty = FileSlice::owned(Vec::new());
+            let bytes = Rope::of_parts(&empty, parts, archive.frames)?;
+            Ok((arch, bytes))
+        };
+        self.by_arch.into_iter().map(one).collect()
+    }
+}
+
+/// Compresses `bytes` with the help of `like`, which has most of them at other places.
+fn patch(bytes: &FileSlice, like: &FileSlice, spool: &mut Spool) -> Result<Rope> {
+    let packed = spool.add(|file| {
+        let mut encoder = zstd::stream::write::Encoder::with_ref_prefix(file, LEVEL, like.bytes())?;
+        encoder.window_log(window(bytes.size().saturating_add(like.size())))?;
+        encoder.long_distance_matching(true)?;
+        encoder.set_pledged_src_size(Some(bytes.size()))?;
+        std::io::copy(&mut bytes.reader(), &mut encoder)?;
+        encoder.finish()?.flush()?;
+        Ok(())
+    })?;
+    Ok(packed.into())
+}
+
+/// The bytes that [`patch`] compressed.
+fn patched(packed: &FileSlice, like: &FileSlice, spool: &mut Spool) -> Result<FileSlice> {
+    spool.add(|file| {
+        let reader = std::io::BufReader::new(packed.reader());
+        let mut decoder = zstd::stream::read::Decoder::with_ref_prefix(reader, like.bytes())?;
+        decoder.window_log_max(WINDOW)?;
+        std::io::copy(&mut decoder, file)?;
+        Ok(())
+    })
+}
+
+/// The base-2 logarithm of a window that covers `size` bytes, within zstd's limits.
+fn window(size: u64) -> u32 {
+    (u64::BITS - size.leading_zeros()).clamp(20, WINDOW)
+}
+
+/// The inputs of a merge.
+#[derive(Debug)]
+pub struct Job {
+    /// The recipe, with its path.
+    pub recipe: (PathBuf, FileSlice),
+    /// The program or library, with its path.
+    pub host: (PathBuf, FileSlice),
+    /// The archives, with their paths.
+    pub archives: Vec<(PathBuf, FileSlice)>,
+}
+
+/// Restores a file from its new form and the archives. Decompressed data is in `spool`.
+///
+/// # Errors
+/// A file is damaged, the program changed, or a code object is in no archive.
+pub fn merge(job: &Job, spool: &mut Spool) -> Result<Joined> {
+    let (path, recipe) = &job.recipe;
+    let place = || path.display().to_string();
+    let KpackRecipe {
+        binary,
+        host: sum,
+        patch,
+    } = read_kpack_recipe(recipe).with_context(place)?;
+    let (host_path, host) = &job.host;
+    ensure!(
+        Checksum::of(host)? == sum,
+        "{}: changed since `offld split --kpack` wrote it: the recipe {} cannot restore the original",
+        host_path.display(),
+        path.display()
+    );
+    let half =
+        patched(&patch, host, spool).with_context(|| format!("{}: damaged", path.display()))?;
+    let codes = code_objects(&binary, &job.archives, spool)?;
+    restore(host_path, &half, spool, &mut |image, device| {
+        let code = codes.get(&image.sum);
+        let piece = code.with_context(|| {
+            format!(
+                "{}: a code object for {} is in no archive",
+                host_path.display(),
+                device.name()
+            )
+        })?;
+        // The bytes were found by their checksum.
+        Ok(Check::passed(piece.clone()))
+    })
+}
+
+/// The path of the program that a recipe restores, in its installation.
+///
+/// # Errors
+/// The file is not a recipe, or names a file outside of the installation.
+pub fn binary_of((path, piece): &(PathBuf, FileSlice)) -> Result<String> {
+    let recipe = read_kpack_recipe(piece).with_context(|| path.display().to_string())?;
+    let is_within = Path::new(&recipe.binary)
+        .components()
+        .all(|part| matches!(part, Component::Normal(_)));
+    ensure!(
+        is_within,
+        "{}: damaged: {} is outside of the installation",
+        path.display(),
+        recipe.binary
+    );
+    Ok(recipe.binary)
+}
+
+/// The code objects of a program, by their checksums.
+fn code_objects(
+    binary: &str,
+    archives: &[(PathBuf, FileSlice)],
+    spool: &mut Spool,
+) -> Result<HashMap<Checksum, FileSlice>> {
+    let mut codes = HashMap::new();
+    for (path, piece) in archives {
+        let place = || path.display().to_string();
+        let archive = Archive::read(piece.bytes()).with_context(place)?;
+        let own = archive
+            .entries
+            .iter()
+            .filter(|entry| split_key(entry.binary).0 == binary);
+        for entry in own {
+            let range = entry.stored.clone().with_context(place)?;
+            let stored = piece
+                .slice(range.start, range.end - range.start)
+                .with_context(place)?;
+            let code = match archive.scheme {
+                Scheme::None => stored,
+                Scheme::ZstdPerKernel => spool
+                    .add(|file| {
+                        let reader = std::io::BufReader::new(stored.reader());
+                        std::io::copy(
+                            &mut zstd::stream::read::Decoder::with_buffer(reader)?,
+                            file,
+                        )?;
+                        Ok(())
+                    })
+                    .with_context(|| {
+                        format!("{}: {} for {}", path.display(), entry.binary, entry.arch)
+                    })?,
+            };
+            codes.insert(Checksum::of(&code)?, code);
+        }
+    }
+    Ok(codes)
+}
+
+/// The recipe of a program, and its archives, by the program's reference.
+///
+/// # Errors
+/// The program has no reference, or was not made by `offld split --kpack`.
+pub fn find(path: &Path, piece: &FileSlice) -> Result<Option<(PathBuf, Vec<PathBuf>)>> {
+    let Some(program) = kpack::program(piece.bytes()).ok().flatten() else {
+        return Ok(None);
+    };
+    let Reference {
+        binary,
+        search_paths,
+    } = program.reference;
+    let Some(search) = search_paths.first() else {
+        return Ok(None);
+    };
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let pattern = folder.join(search);
+    let name = pattern
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    let group = name
+        .split(PLACEHOLDER)
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches('_');
+    let archives = pattern.parent().unwrap_or(folder);
+    let recipe = archives.join(group).join(format!("{binary}{RECIPE}"));
+    if !recipe.is_file() {
+        bail!(
+            "{}: no recipe {}: only files of `offld split --kpack` can be merged with their archives",
+            path.display(),
+            recipe.display()
+        );
+    }
+    Ok(Some((recipe, crate::contents::packs::archives_of(path))))
+}

@@ -1,0 +1,276 @@
+//! `offld split --kpack` and `offld merge`: programs of clang 22 register the same code objects from
+//! archives as before, and merging gives every byte back. The HIP stub reads archives with code of
+//! its own (`runtime-stubs/kpack.h`).
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::kinds::{folder, stubs};
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, offld,
+    output, passed, root, run, run_failing, shown, text, with_llvm,
+};
+
+pub(super) fn trials() -> Vec<Trial> {
+    let ways = [
+        ("several_structs", "--no-offload-new-driver", ""),
+        ("new_driver", "--offload-new-driver", ""),
+        ("rdc", "--offload-new-driver -fgpu-rdc", ""),
+        (
+            "compressed",
+            "--no-offload-new-driver --offload-compress",
+            "",
+        ),
+        ("library", "--no-offload-new-driver", "-shared"),
+        (
+            "not_position_independent",
+            "--no-offload-new-driver -fno-pic",
+            "-no-pie",
+        ),
+        ("bfd", "--no-offload-new-driver", "-fuse-ld=bfd"),
+    ];
+    let one = |(name, compile, link): (&str, &'static str, &'static str)| {
+        with_llvm(&format!("kpack::split::{name}"), move || {
+            installed(compile, link)
+        })
+    };
+    let mut all: Vec<Trial> = ways.into_iter().map(one).collect();
+    all.push(with_llvm("kpack::split::one_file", one_file));
+    all.push(with_llvm(
+        "kpack::split::changed_or_lost_parts_are_named",
+        refused,
+    ));
+    all
+}
+
+/// Runs clang on the HIP program of `tests/kinds`.
+fn clang(work: &Work, args: &str) -> Result<(), Failed> {
+    let mut command = work.command(llvm("clang++"));
+    command.args([
+        "-O2",
+        "-fPIC",
+        "-nogpuinc",
+        "-nogpulib",
+        "--offload-arch=gfx90a,gfx908:xnack+",
+    ]);
+    command
+        .args(["-Wno-unused-command-line-argument", "-isystem"])
+        .arg(root().join("tests/device-headers"));
+    command.args(args.split_whitespace());
+    let before = std::env::var_os("PATH").unwrap_or_default();
+    let tools = Path::new(&llvm("clang++")).parent().map(Path::to_path_buf);
+    let path = std::env::join_paths(std::env::split_paths(&before).chain(tools))?;
+    run(command.env("PATH", path))?;
+    Ok(())
+}
+
+/// Builds the program, or a library and a program that uses it, below `install`.
+fn build(work: &Work, compile: &str, link: &str) -> Result<(), Failed> {
+    for name in ["main", "other", "archived"] {
+        let source = folder().join(format!("{name}.cpp"));
+        clang(
+            work,
+            &format!("-x hip {compile} -c {} -o {name}.o", source.display()),
+        )?;
+    }
+    for name in ["install/bin", "install/lib"] {
+        std::fs::create_dir_all(work.path().join(name))?;
+    }
+    std::fs::write(work.path().join("install/readme"), "text\n")?;
+    let stubs = stubs().display();
+    if link == "-shared" {
+        clang(
+            work,
+            &format!(
+                "{compile} --hip-link -shared other.o archived.o -L{stubs} -lamdhip64 -o install/lib/libother.so"
+            ),
+        )?;
+        clang(
+            work,
+            &format!(
+                "{compile} --hip-link main.o -Linstall/lib -lother -Wl,-rpath,$ORIGIN/../lib -L{stubs} -lamdhip64 -o install/bin/program"
+            ),
+        )
+    } else {
+        clang(
+            work,
+            &format!(
+                "{compile} {link} --hip-link main.o other.o archived.o -L{stubs} -lamdhip64 -o install/bin/program"
+            ),
+        )
+    }
+}
+
+/// What the program prints, and its ledger.
+fn ledger(work: &Work, program: &str) -> Result<(String, String), Failed> {
+    let file = work.path().join("ledger");
+    let _ = std::fs::remove_file(&file);
+    let mut command = work.command(work.path().join(program));
+    command
+        .env("OFFLD_LEDGER", &file)
+        .env("LD_LIBRARY_PATH", stubs());
+    let ended = output(&mut command)?;
+    let ledger = std::fs::read_to_string(&file)
+        .map_err(|error| format!("{error}\n{}", shown(&command, &ended)))?;
+    expect_not_in(&ledger, "BAD:")?;
+    Ok((text(&ended.stdout), ledger))
+}
+
+/// The code objects in a ledger: form, size and hash.
+fn code_objects(ledger: &str) -> BTreeSet<String> {
+    let images = ledger
+        .lines()
+        .filter(|line| line.starts_with("hip image ") && line.contains("amdgpu"));
+    images
+        .filter_map(|line| Some(line.split_once(" is=")?.1.to_owned()))
+        .collect()
+}
+
+/// The registered kernels and variables in a ledger.
+fn names(ledger: &str) -> String {
+    let is_name = |line: &&str| {
+        ["hip function", "hip var", "hip managed"]
+            .iter()
+            .any(|start| line.starts_with(start))
+    };
+    ledger
+        .lines()
+        .filter(is_name)
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
+
+fn same_trees(work: &Work, one: &str, other: &str) -> Result<(), Failed> {
+    run(work.command("diff").args(["-r", one, other]))?;
+    Ok(())
+}
+
+fn installed(compile: &str, link: &str) -> Outcome {
+    let work = Work::new();
+    build(&work, compile, link)?;
+    let (printed, before) = ledger(&work, "install/bin/program")?;
+    run(work.command(offld()).args([
+        "split",
+        "--kpack",
+        "--kpack-name",
+        "test",
+        "install",
+        "-d",
+        "split",
+    ]))?;
+    for arch in ["gfx90a", "gfx908:xnack+"] {
+        let archive = work.path().join(format!("split/.kpack/test_{arch}.kpack"));
+        ensure(archive.is_file(), || format!("no {}", archive.display()))?;
+    }
+    let (printed_after, after) = ledger(&work, "split/bin/program")?;
+    expect_equal("output", &printed, &printed_after)?;
+    expect_equal("names", &names(&before), &names(&after))?;
+    expect_in(&after, "hip kpack lib=0 of=")?;
+    if !compile.contains("compress") {
+        let lines = |ledger: &str| {
+            code_objects(ledger)
+                .into_iter()
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        expect_equal("code objects", &lines(&before), &lines(&after))?;
+    }
+    // The program has a reference in place of its bundles.
+    let sections = run(work
+        .command(llvm("llvm-readelf"))
+        .args(["-SW", "split/bin/program"]))?;
+    expect_in(&sections, ".rocm_kpack_ref")?;
+    expect_not_in(&sections, ".hip_fatbin ")?;
+    let size = |name: &str| std::fs::metadata(work.path().join(name)).map(|meta| meta.len());
+    ensure(
+        size("split/bin/program")? < size("install/bin/program")?,
+        || "not smaller",
+    )?;
+    run(work
+        .command(offld())
+        .args(["check", "--for", "gfx90a", "split/bin/program"])
+        .env("LD_LIBRARY_PATH", stubs()))?;
+    let report = run(work.command(offld()).args(["inspect", "split/bin/program"]))?;
+    expect_in(&report, "kpack: code of bin/program")?;
+    // Other tools can edit the program.
+    run(work
+        .command(llvm("llvm-strip"))
+        .args(["split/bin/program", "-o", "split/bin/stripped"]))?;
+    ledger(&work, "split/bin/stripped")?;
+    std::fs::remove_file(work.path().join("split/bin/stripped"))?;
+    // Every byte comes back.
+    run(work
+        .command(offld())
+        .args(["merge", "split", "-d", "merged"]))?;
+    same_trees(&work, "install", "merged")?;
+    work.expect_no_temps()?;
+    passed()
+}
+
+fn one_file() -> Outcome {
+    let work = Work::new();
+    build(&work, "--no-offload-new-driver", "-shared")?;
+    run(work
+        .command(offld())
+        .args(["split", "--kpack", "install/lib/libother.so", "-d", "out"]))?;
+    ensure(
+        work.path()
+            .join("out/.kpack/libother_gfx90a.kpack")
+            .is_file(),
+        || "no archive",
+    )?;
+    let report = run(work.command(offld()).args(["inspect", "out/libother.so"]))?;
+    expect_in(&report, "kpack: code of libother.so")?;
+    run(work
+        .command(offld())
+        .args(["merge", "out/libother.so", "-o", "again.so"]))?;
+    let [old, new] =
+        ["install/lib/libother.so", "again.so"].map(|name| std::fs::read(work.path().join(name)));
+    ensure(old? == new?, || "merging does not give the library back")?;
+    // Files without HIP code are copied.
+    work.file("plain", "text");
+    let told = run(work
+        .command(offld())
+        .args(["split", "--kpack", "plain", "-d", "out2"]))?;
+    expect_in(&told, "no HIP code")?;
+    expect_equal(
+        "copy",
+        "text",
+        &std::fs::read_to_string(work.path().join("out2/plain"))?,
+    )?;
+    passed()
+}
+
+fn refused() -> Outcome {
+    let work = Work::new();
+    build(&work, "--no-offload-new-driver", "")?;
+    run(work.command(offld()).args([
+        "split",
+        "--kpack",
+        "--kpack-name",
+        "test",
+        "install",
+        "-d",
+        "split",
+    ]))?;
+    let merge = || {
+        run_failing(
+            work.command(offld())
+                .args(["merge", "split", "-d", "merged"]),
+        )
+    };
+    let archive = work.path().join("split/.kpack/test_gfx90a.kpack");
+    let bytes = std::fs::read(&archive)?;
+    std::fs::remove_file(&archive)?;
+    expect_in(&merge()?, "a code object for gfx90a is in no archive")?;
+    expect_no_file(&work.path().join("merged/bin/program"))?;
+    std::fs::write(&archive, &bytes[..bytes.len() - 9])?;
+    expect_in(&merge()?, "test_gfx90a.kpack")?;
+    std::fs::write(&archive, &bytes)?;
+    run(work.command(llvm("llvm-strip")).arg("split/bin/program"))?;
+    expect_in(&merge()?, "changed since `offld split --kpack` wrote it")?;
+    expect_no_file(&work.path().join("merged/bin/program"))?;
+    passed()
+}
