@@ -154,8 +154,9 @@ fn opened(major: u32) -> Outcome {
         .contains(&name.as_str());
         let folder_of_loader = !there
             && (name.contains("glibc-hwcaps")
-                || name.contains("/tls")
-                || name.contains("/x86_64")
+                || ["/tls", "/haswell", "/xeon_phi", "/avx512_1", "/x86_64"]
+                    .iter()
+                    .any(|folder| name.contains(folder))
                 || name.contains("nvvm/lib64"));
         if !(known
             || loaders(name)
