@@ -60,7 +60,7 @@ pub struct FileReport {
     pub linked_by: Vec<Linker>,
     /// The references to kpack archives.
     pub kpack: Vec<PackReference>,
-    /// What is wrong with kpack archives, or with references to them.
+    /// The contradictions in kpack archives, and between archives and programs.
     pub faults: Vec<Fault>,
     /// The errors in it, each with its location.
     pub errors: Vec<String>,

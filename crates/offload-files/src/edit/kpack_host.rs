@@ -48,7 +48,7 @@ pub(crate) struct CodeObject<'f> {
 }
 
 /// The HIP code of the file `piece`, which `report` describes with its registrations; none if it has
-/// no bundles of HIP code, or if it is no finished program.
+/// no bundles of HIP code, or if it is not a finished program.
 ///
 /// # Errors
 /// The code cannot be moved, because not all of it is registered code objects of AMD GPUs.
