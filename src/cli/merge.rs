@@ -1,6 +1,6 @@
 //! `offld merge`: joins the files that `split` wrote, or merges whole builds for different devices.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -390,42 +390,48 @@ fn plan(from: &Path, to: &Path) -> Result<Vec<Work>> {
 }
 
 /// Takes the recipes, the archives and the programs of `offld split --kpack` out of `files`, and
-/// lists their tasks. The directory of the archives is not made at the destination.
+/// lists their tasks. Directories of the destination that would have only these stay away.
 fn unpacked(from: &Path, to: &Path, files: &mut Vec<(PathBuf, PathBuf)>) -> Result<Vec<Work>> {
     let folder = from.join(kpack::DIRECTORY);
-    let (own, others): (Vec<_>, Vec<_>) = files
-        .drain(..)
-        .partition(|(path, _)| path.starts_with(&folder));
-    let is_recipe = |path: &Path| {
-        path.as_os_str()
+    let mut recipes = Vec::new();
+    for (path, place) in files.iter() {
+        let is_recipe = path
+            .as_os_str()
             .as_bytes()
-            .ends_with(kpack::RECIPE.as_bytes())
-    };
-    let (recipes, archives): (Vec<_>, Vec<_>) = own
-        .into_iter()
-        .map(|(path, _)| path)
-        .partition(|path| is_recipe(path));
-    *files = others;
-    if recipes.is_empty() {
-        files.extend(archives.into_iter().map(|path| {
-            let place = to.join(path.strip_prefix(from).unwrap_or(&path));
-            (path, place)
-        }));
-        return Ok(Vec::new());
+            .ends_with(kpack::RECIPE.as_bytes());
+        if let Ok(within) = path.strip_prefix(&folder)
+            && let Some(group) = within.iter().next().and_then(|group| group.to_str())
+            && is_recipe
+        {
+            recipes.push((path.clone(), place.clone(), group.to_owned()));
+        }
     }
+    let mut taken: HashSet<PathBuf> = HashSet::new();
     let mut all = Vec::new();
-    for recipe in recipes {
-        let binary = kpack::binary_of(&open(&recipe)?)?;
+    for (recipe, _, group) in &recipes {
+        let binary = kpack::binary_of(&open(recipe)?)?;
         let host = from.join(&binary);
-        files.retain(|(path, _)| *path != host);
+        let is_own =
+            |path: &PathBuf| path.parent() == Some(&*folder) && kpack::is_of_group(path, group);
+        let archives = files.iter().map(|(path, _)| path.clone()).filter(is_own);
+        let archives: Vec<PathBuf> = archives.collect();
+        taken.extend([recipe.clone(), host.clone()]);
+        taken.extend(archives.iter().cloned());
         all.push(Work::Unpack {
-            recipe,
+            recipe: recipe.clone(),
             host,
-            archives: archives.clone(),
+            archives,
             place: to.join(binary),
         });
     }
-    let made = to.join(kpack::DIRECTORY);
-    fs::remove_dir_all(&made).with_context(|| made.display().to_string())?;
+    files.retain(|(path, _)| !taken.contains(path));
+    // `tree` has made the directories of the recipes. Only empty ones can be removed.
+    let is_needed = |folder: &Path| files.iter().any(|(_, place)| place.starts_with(folder));
+    for (_, place, _) in &recipes {
+        let made = place.ancestors().skip(1);
+        made.take_while(|folder| *folder != to && !is_needed(folder))
+            .take_while(|folder| fs::remove_dir(folder).is_ok())
+            .for_each(drop);
+    }
     Ok(all)
 }

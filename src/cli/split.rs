@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use rayon::prelude::*;
 
@@ -131,6 +131,14 @@ fn kpack(files: &[(PathBuf, PathBuf)], options: &Options, session: &Session) -> 
     let mut spool = Spool::new(session);
     let unpacked = kpack::split(&sources, &group, session, &mut spool)?;
     let archives = options.dir.join(kpack::DIRECTORY);
+    let is_own =
+        |place: &Path| place.parent() == Some(&*archives) && kpack::is_of_group(place, &group);
+    if let Some((path, _)) = files.iter().find(|(_, place)| is_own(place)) {
+        bail!(
+            "{}: the name of a new archive: pass another --kpack-name",
+            path.display()
+        );
+    }
     let mut outputs = Outputs::new(session);
     let mut write = |place: PathBuf, bytes: &Rope, like: Option<&Path>| -> Result<()> {
         let context = || place.display().to_string();

@@ -12,7 +12,9 @@ use crate::contents::packs::split_key;
 use crate::contents::{self, Reader};
 use crate::edit::compress::zstd_frame;
 use crate::edit::kpack_host;
-use crate::edit::split_manifest::{Checksum, KpackRecipe, kpack_recipe, read_kpack_recipe};
+use crate::edit::split_manifest::{
+    Checksum, KpackRecipe, kpack_recipe, read_host, read_kpack_recipe,
+};
 use crate::merge::parts::{Check, Joined, restore};
 use crate::split;
 use offld_system::io::file_slice::{FileSlice, Spool};
@@ -64,6 +66,13 @@ pub struct Host {
 /// The file name of an archive.
 pub fn archive_name(group: &str, arch: &str) -> String {
     format!("{group}_{arch}.kpack")
+}
+
+/// Whether the file at `path` has the name of an archive of `group`.
+pub fn is_of_group(path: &Path, group: &str) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let rest = name.and_then(|name| name.strip_prefix(group)?.strip_prefix('_'));
+    rest.is_some_and(|rest| rest.starts_with("gfx") && rest.ends_with(".kpack"))
 }
 
 /// Moves the HIP code of `sources` into archives, which are named after `group`. Other files have no
@@ -269,6 +278,7 @@ pub fn merge(job: &Job, spool: &mut Spool) -> Result<Joined> {
     let half =
         patched(&patch, host, spool).with_context(|| format!("{}: damaged", path.display()))?;
     let codes = code_objects(&binary, &job.archives, spool)?;
+    let half = read_host(&half).with_context(place)?;
     restore(host_path, &half, spool, &mut |image, device| {
         let code = codes.get(&image.sum);
         let piece = code.with_context(|| {

@@ -79,6 +79,12 @@ fn build(work: &Work, compile: &str, link: &str) -> Result<(), Failed> {
         std::fs::create_dir_all(work.path().join(name))?;
     }
     std::fs::write(work.path().join("install/readme"), "text\n")?;
+    // An archive of another build.
+    std::fs::create_dir_all(work.path().join("install/.kpack"))?;
+    std::fs::write(
+        work.path().join("install/.kpack/other_gfx90a.kpack"),
+        "KPAK",
+    )?;
     let stubs = stubs().display();
     if link == "-shared" {
         clang(
@@ -205,6 +211,17 @@ fn installed(compile: &str, link: &str) -> Outcome {
         .command(offld())
         .args(["merge", "split", "-d", "merged"]))?;
     same_trees(&work, "install", "merged")?;
+    // A directory that exists loses no file.
+    std::fs::create_dir_all(work.path().join("again/.kpack"))?;
+    std::fs::write(work.path().join("again/.kpack/mine"), "text")?;
+    run(work
+        .command(offld())
+        .args(["merge", "split", "-d", "again"]))?;
+    expect_equal(
+        "a file of the user",
+        "text",
+        &std::fs::read_to_string(work.path().join("again/.kpack/mine"))?,
+    )?;
     work.expect_no_temps()?;
     passed()
 }
@@ -272,5 +289,17 @@ fn refused() -> Outcome {
     run(work.command(llvm("llvm-strip")).arg("split/bin/program"))?;
     expect_in(&merge()?, "changed since `offld split --kpack` wrote it")?;
     expect_no_file(&work.path().join("merged/bin/program"))?;
+    // A new archive would replace one that is there.
+    let mut again = work.command(offld());
+    again.args([
+        "split",
+        "--kpack",
+        "--kpack-name",
+        "other",
+        "install",
+        "-d",
+        "taken",
+    ]);
+    expect_in(&run_failing(&mut again)?, "pass another --kpack-name")?;
     passed()
 }

@@ -94,7 +94,7 @@ pub fn join(job: &Job, spool: &mut Spool) -> Result<Joined> {
     let (path, piece) = &job.host;
     let host = read_host(piece).with_context(|| path.display().to_string())?;
     let parts = parts_by_device(&host, path, &job.parts)?;
-    restore(path, piece, spool, &mut |image, device| {
+    restore(path, &host, spool, &mut |image, device| {
         let (from, part) = parts.get(device).ok_or_else(|| damaged(path))?;
         let entry = image.entry;
         let found = part.images.get(entry).with_context(|| {
@@ -116,18 +116,17 @@ pub fn join(job: &Job, spool: &mut Spool) -> Result<Joined> {
     })
 }
 
-/// Restores the file of the host half `piece`, which is at `path`. `find` finds the images, each
+/// Restores the file of a host half, which is at `path`. `find` finds the images, each
 /// with its device.
 ///
 /// # Errors
 /// The host half is damaged, or an image is missing.
 pub(crate) fn restore(
     path: &Path,
-    piece: &FileSlice,
+    host: &HostPart,
     spool: &mut Spool,
     find: &mut dyn FnMut(&Piecewise, &Device) -> Result<Check>,
 ) -> Result<Joined> {
-    let host = read_host(piece).with_context(|| path.display().to_string())?;
     let fault = format!(
         "{}: damaged: the host contents do not match their checksum",
         path.display()

@@ -195,7 +195,10 @@ fn shape_of(location: &Location<'_>) -> Result<(Shape, &'static str)> {
             location.place
         ),
         ByteKind::Container(_) => (Shape::Containers, "a container of device code"),
-        ByteKind::Kpack => bail!("{}: kpack archives cannot be merged", location.place),
+        ByteKind::Kpack => bail!(
+            "{}: kpack archives cannot be merged: merge the programs before `offld split --kpack`",
+            location.place
+        ),
         ByteKind::TextBundle(_) => bail!("{}: text bundles cannot be merged", location.place),
         ByteKind::Zip => bail!(
             "{}: cannot merge a zip file inside another file, or with a file of another type: merge the files in it",
