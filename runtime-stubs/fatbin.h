@@ -36,10 +36,11 @@ static int module_count;
 
 static void fat_binary(const char *whose, const uint8_t *bytes, size_t room, int prelinked);
 
-/* Returns the number of bytes from `bytes` to the end of its segment, which limits all stored sizes. */
+/* Returns the number of bytes from `bytes` to the end of its segment or mapping, which limits all stored sizes. */
 static size_t fatbin_room(const uint8_t *bytes) {
   struct ledger_segment segment = {(uintptr_t)bytes, 0, 0};
-  return dl_iterate_phdr(ledger_match_segment, &segment) ? segment.end - (uintptr_t)bytes : 0;
+  int found = dl_iterate_phdr(ledger_match_segment, &segment) || ledger_match_mapping(&segment);
+  return found ? segment.end - (uintptr_t)bytes : 0;
 }
 
 /* Reads the containers of the modules that a device link joined. */

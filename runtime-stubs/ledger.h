@@ -144,6 +144,25 @@ LEDGER_FN int ledger_match_segment(struct dl_phdr_info *info, size_t size, void 
   return 0;
 }
 
+/* Finds the mapped memory around an address that is in no program or library: images that the program has loaded from files. */
+LEDGER_FN int ledger_match_mapping(struct ledger_segment *want) {
+  char line[4352];
+  uintptr_t start, end;
+  FILE *maps = fopen("/proc/self/maps", "r");
+  want->start = want->end = 0;
+  while (maps && fgets(line, sizeof line, maps)) {
+    if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &start, &end) != 2)
+      continue;
+    if (want->end && start == want->end)
+      want->end = end; /* the next image */
+    else if (want->address >= start && want->address < end)
+      want->start = start, want->end = end;
+  }
+  if (maps)
+    fclose(maps);
+  return want->end != 0;
+}
+
 /* Finds the OffloadBinary whose image is exactly [image, image+size): LLVM's wrapper embeds the whole binary and registers the image
  * inside it. Searches downwards from the image in steps of 8 bytes, never below the image's segment. */
 LEDGER_FN int ledger_enclosing_binary(const uint8_t *image, size_t size, struct ledger_binary *out) {

@@ -96,7 +96,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// crate, and a digest of the sources. Two programs with the same name encode registrations in the
 /// same way.
 pub const BUILD: &str = concat!(
-    "offld-llvm 4 ",
+    "offld-llvm 5 ",
     env!("CARGO_PKG_VERSION"),
     " ",
     env!("OFFLD_SOURCES")

@@ -303,6 +303,9 @@ pub struct LinkSettings {
     pub emit_fatbin_only: bool,
     /// `--no-offld-note`.
     pub no_note: bool,
+    /// `--wrapper-external-images`, the last one: the directory for images in files. Empty for the
+    /// default, a directory beside the output.
+    pub external_images: Option<PathBuf>,
     /// The options for device code.
     pub device: DeviceOptions,
     /// The options of the host link.
@@ -490,6 +493,7 @@ impl LinkSettings {
 
             Id::Cache => cache.folder = named("--wrapper-cache"),
             Id::Distribute => run.distribute = distribute("--wrapper-distribute", value)?.into(),
+            Id::ExternalImages => self.external_images = Some(PathBuf::from(value)),
             Id::StableNames => run.kernel_names = names("--wrapper-stable-names", value)?.into(),
             Id::LateImages => run.late_images = late_images("--wrapper-late-images", value)?.into(),
             Id::Launcher => run.launching.launcher = named("--wrapper-launcher"),

@@ -156,6 +156,7 @@ pub enum Id {
     // Options that only offld has.
     Cache,
     Distribute,
+    ExternalImages,
     LateImages,
     Launcher,
     LauncherWait,
@@ -331,6 +332,7 @@ const OWN: &[OptionRow] = &[
     alone("version", Any, Id::Version, "Print the version (only as the sole argument)"),
     own("wrapper-cache", Two, Equals, Id::Cache, "Set the cache directory, or turn the cache off: a directory or off (OFFLD_CACHE) [default: ~/.cache/offld]"),
     own("wrapper-distribute", Two, OptionalEquals, Id::Distribute, "Compile and cache each ThinLTO translation unit separately: auto, on or off (OFFLD_DISTRIBUTE) [default: auto]"),
+    own("wrapper-external-images", Two, OptionalEquals, Id::ExternalImages, "Write images to files in this directory, which the program loads when it starts; a relative path starts at the program's directory [default: OUTPUT.images]"),
     own("wrapper-jobs", Two, Equals, Id::Jobs, "Limit device links that run at the same time: a number, or jobserver [default: number of CPU cores, or make's jobserver]"),
     own("wrapper-late-images", Two, Equals, Id::LateImages, "Insert images into the program after the host link: auto, on or off (OFFLD_LATE_IMAGES) [default: auto]"),
     own("wrapper-launcher", Two, Equals, Id::Launcher, "Use this command to run device links on other machines: 'srun -n1 -c{threads} --mem={mem}M' (OFFLD_LAUNCHER)"),

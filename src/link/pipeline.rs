@@ -257,6 +257,7 @@ impl<'a> Link<'a> {
         // Written first, so that a link that fails later can be reproduced elsewhere
         // (`--reproduce`).
         self.write_reproduction()?;
+        register::check_external(settings)?;
 
         // The images in the containers that their runtimes read. After this, no input is read. If
         // there is no device code, or another wrapper has registered it, the link has no images.
@@ -280,6 +281,9 @@ impl<'a> Link<'a> {
             return payload::emit(&payloads, self.output, session);
         }
 
+        // Images in files, which are removed again if the link fails.
+        let files = register::external_files(&payloads, &self.registration(&host), session)?;
+
         // A late link is complete after the images are written into the program.
         let registering = session.trace.span(span::WRAP, 0);
         if host.late && self.fill(unfilled, &host, &payloads)? {
@@ -289,13 +293,15 @@ impl<'a> Link<'a> {
 
         // Host objects that contain the images and register them when the program starts. After
         // this, LLVM is not needed.
-        let objects = register::make(&payloads, &self.registration(&host), session)?;
+        let objects = register::make(&payloads, &files, &self.registration(&host), session)?;
         self.background.llvm.dismiss();
         drop(registering);
 
         // The user's host link, with the registration objects added.
         self.background.use_spare_processors();
-        self.host_link(&host, &objects, &register::tables(&payloads))
+        self.host_link(&host, &objects, &register::tables(&payloads))?;
+        files.keep();
+        Ok(())
     }
 
     /// Links the device code of the inputs. If there is no device code, or another wrapper has

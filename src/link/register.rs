@@ -2,6 +2,7 @@
 //! directory. Images do not pass through LLVM but are streamed into objects of their own. If the
 //! user is shown the module, it contains the images instead.
 
+mod external;
 mod plan;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use crate::link::device::Tool;
 use crate::link::payload::{Group, Payload};
 use crate::llvm::{Llvm, Purpose, find_program};
 use crate::toolchain;
+pub(crate) use external::{ExternalFiles, check_external, external_files};
 use offld_system::io::rope::Rope;
 use offld_system::run::Equivalent;
 use offld_system::session::Session;
@@ -32,7 +34,7 @@ use offload_formats::elf::link_note::{self, LinkedBy};
 use offload_formats::model::{Generation, ObjectFormat, OffloadKind};
 use offload_formats::offload_sections::entry_section;
 use offload_formats::registration::protocol::{Form, Request};
-use offload_formats::registration::{self, Plan, sycl};
+use offload_formats::registration::{self, ImageSection, Plan, sycl};
 
 /// Size in bytes from which an image gets an object of its own.
 const LARGE: u64 = 8 << 20;
@@ -81,13 +83,16 @@ pub(crate) fn begin(groups: &[Group], context: &RegisterContext<'_>) {
 /// Returns the objects to add to the host link, in order.
 pub(crate) fn make(
     payloads: &[Payload],
+    files: &ExternalFiles,
     context: &RegisterContext<'_>,
     session: &Session,
 ) -> Result<Vec<PathBuf>> {
     let mut objects = Vec::new();
     for (index, payload) in payloads.iter().enumerate() {
         session.signals.check()?;
-        objects.append(&mut host_objects(payload, index == 0, context, session)?);
+        let table = files.tables.get(index).map(Vec::as_slice);
+        let made = host_objects(payload, table, index == 0, context, session);
+        objects.append(&mut made?);
         if context.late {
             continue;
         }
@@ -96,10 +101,10 @@ pub(crate) fn make(
         let later = |file: &Path| {
             payloads[index + 1..]
                 .iter()
-                .flat_map(files)
+                .flat_map(image_files)
                 .any(|other| other == file)
         };
-        files(payload)
+        image_files(payload)
             .filter(|file| !later(file))
             .for_each(|file| session.scratch.discard(file));
     }
@@ -157,15 +162,17 @@ pub(crate) fn tables(payloads: &[Payload]) -> Vec<&'static str> {
 }
 
 /// Returns the files with the contents of a payload's images.
-fn files(payload: &Payload) -> impl Iterator<Item = &Path> {
+fn image_files(payload: &Payload) -> impl Iterator<Item = &Path> {
     payload
         .images
         .iter()
         .flat_map(|image| image.contents.files())
 }
 
+/// `table`: lists the images, if they are in files.
 fn host_objects(
     payload: &Payload,
+    table: Option<&[u8]>,
     first: bool,
     context: &RegisterContext<'_>,
     session: &Session,
@@ -178,7 +185,13 @@ fn host_objects(
         .into_owned();
     let stem = format!("{base}.{}.image", payload.kind.name());
     let (plan, mut streamed) = plan::of(payload, context)?;
-    if context.late {
+    let mut section = registration::plan_section(&plan);
+    if let (Some(symbol), Some(table)) = (plan.images.table(), table) {
+        let mut contents = Rope::default();
+        contents.push_bytes(table.to_vec());
+        streamed = vec![StreamedImage::whole(symbol, contents)];
+        section = external::SECTION;
+    } else if context.late {
         streamed = streamed.into_iter().map(placeholder_image).collect();
     }
     let purpose = purpose(payload);
@@ -208,14 +221,16 @@ fn host_objects(
     })?;
     let mut objects = vec![wrapper];
     if !streamed.is_empty() {
-        objects.append(&mut stream_images(&plan, &streamed, &stem, session)?);
+        objects.append(&mut stream_images(
+            &plan, section, &streamed, &stem, session,
+        )?);
     }
     Ok(objects)
 }
 
 /// Returns the purpose of the registration code of `payload`, for error reports.
 fn purpose(payload: &Payload) -> Purpose {
-    let inputs = files(payload).map(|file| {
+    let inputs = image_files(payload).map(|file| {
         file.file_name()
             .unwrap_or(file.as_os_str())
             .to_string_lossy()
@@ -231,6 +246,7 @@ fn purpose(payload: &Payload) -> Purpose {
 /// own, because the kernel lets only one thread write to a file at a time.
 fn stream_images(
     plan: &Plan,
+    section: ImageSection,
     images: &[StreamedImage],
     stem: &str,
     session: &Session,
@@ -247,7 +263,6 @@ fn stream_images(
         .iter()
         .map(|image| image.contents.size())
         .fold(0, u64::saturating_add);
-    let section = registration::plan_section(plan);
     let host = HostObject {
         triple: &plan.host_triple,
         protection: plan.protection,
@@ -410,6 +425,7 @@ fn llvm_commands(
 ) -> Result<Vec<Equivalent>> {
     let settings = context.settings;
     let known = payload.modules.is_empty()
+        && settings.external_images.is_none()
         && payload.generation == Generation::Llvm21
         && (payload.kind != OffloadKind::Sycl || context.sycl == sycl::Registration::Llvm22);
     if !known {

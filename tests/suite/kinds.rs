@@ -63,6 +63,8 @@ pub(crate) enum Wrapper {
     Ours,
     /// offld, with late images.
     Late,
+    /// offld, with images in files.
+    External,
     /// The wrapper of the LLVM release that compiles.
     Theirs,
 }
@@ -259,6 +261,9 @@ impl Case {
             if wrapper == Wrapper::Late {
                 command.env("OFFLD_LATE_IMAGES", "on");
             }
+            if wrapper == Wrapper::External && kind != "partial" {
+                command.arg("-Wl,--wrapper-external-images");
+            }
             match kind {
                 "shared" => command.args(["-shared", "-L."]),
                 "partial" => command.arg("-r"),
@@ -279,6 +284,8 @@ impl Case {
         let printed = run(work
             .command("./program")
             .env("OFFLD_LEDGER", &ledger)
+            // Programs load images from files for all AMD GPUs.
+            .env("HSA_OVERRIDE_GFX_VERSION", "9.0.10")
             .env("LD_LIBRARY_PATH", libraries))?;
         Ok((printed, normalized(work, &ledger)?))
     }

@@ -49,6 +49,7 @@ mod dry_run;
 mod early_linker;
 mod edit;
 mod effort;
+mod external_images;
 mod fat_objects;
 mod faults;
 mod gate;
@@ -115,7 +116,7 @@ fn main() -> ExitCode {
     let mut trials = trials_of! {
         programs cache_store cache_keys early_linker capi cases bench book build_loop diff gate
         build_systems bundler cache_remote check cluster coff composed doctor drivers edit
-        fat_objects faults dry_run schedule size gpu gpu_device inspect hardening hip_builds hip_units
+        external_images fat_objects faults dry_run schedule size gpu gpu_device inspect hardening hip_builds hip_units
         host_bitcode host_outputs launcher lit llvm_program lto malformed log many
         nvcc nvidia kinds kpack late cuda packager python random_links releases reproduce
         terminal units without_llvm wrapper archives device_links ld_offld

@@ -39,6 +39,7 @@ pub mod dynamic;
 pub mod elf;
 pub mod embedded;
 pub mod error;
+pub mod external_images;
 pub mod fatbin;
 pub mod gpu;
 pub mod intel_spirv;

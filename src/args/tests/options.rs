@@ -73,6 +73,12 @@ const CASES: &[(&str, Check)] = &[
     ),
     ("--no-lto", |r| r.device.no_lto),
     ("--no-offld-note", |r| r.no_note),
+    ("--wrapper-external-images", |r| {
+        r.external_images == Some(PathBuf::new())
+    }),
+    ("--wrapper-external-images=../share/images", |r| {
+        r.external_images == Some("../share/images".into())
+    }),
     ("--no-offload-runtime", |r| r.device.no_offload_runtime),
     ("--offld-clang=c --offld-linker=l", |r| {
         r.device.offld_clang == Some(Named::new("--offld-clang=", "c"))

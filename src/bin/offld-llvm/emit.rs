@@ -4,7 +4,7 @@
 //! that `tests` lists. This file has the code that the offload kinds share; each kind has its own
 //! file.
 
-use super::{Host, QuietContext, emit_fatbin, emit_openmp, emit_sycl};
+use super::{Host, QuietContext, emit_external, emit_fatbin, emit_openmp, emit_sycl};
 use anyhow::{Context as _, Result, anyhow, bail};
 use inkwell::attributes::AttributeLoc;
 use inkwell::builder::Builder;
@@ -249,9 +249,11 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
 
     fn emit(self) -> Result<Module<'ctx>> {
         let (generation, coff) = (self.plan.generation, self.host.coff);
+        let table = self.plan.images.table();
         match &self.plan.images {
             Images::OpenMp(images) => {
-                emit_openmp::emit(&self, &openmp::registration(generation, coff), images)
+                let how = openmp::registration(generation, coff);
+                emit_openmp::emit(&self, &how, images, table)
             }
             Images::Cuda(file) => {
                 let how = fatbin::cuda(generation, coff);
@@ -264,6 +266,9 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             Images::Sycl(images) => emit_sycl::emit(&self, images),
             Images::SyclBinary(place, release) => emit_sycl::emit_binary(&self, place, *release),
         }?;
+        if table.is_some() {
+            emit_external::link_loader(&self)?;
+        }
         let used = self.used.take();
         if !used.is_empty() {
             self.compiler_used(&used);
@@ -445,6 +450,14 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         function
             .as_global_value()
             .set_section(Some(FUNCTION_SECTION));
+        self.add_attributes(function);
+        let builder = self.context.create_builder();
+        builder.position_at_end(self.context.append_basic_block(function, "entry"));
+        (function, builder)
+    }
+
+    /// Adds the attributes that each function of the module has.
+    pub(super) fn add_attributes(&self, function: FunctionValue<'ctx>) {
         if !self.host.features.is_empty() {
             // The ABI requires the features, and another program may compile the bitcode.
             let features = self
@@ -461,9 +474,6 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
                 self.context.create_string_attribute(name, value),
             );
         }
-        let builder = self.context.create_builder();
-        builder.position_at_end(self.context.append_basic_block(function, "entry"));
-        (function, builder)
     }
 
     /// Declares a function of the runtime that takes a pointer.
@@ -596,6 +606,14 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
         global.set_linkage(linkage);
         global.set_constant(true);
         global
+    }
+
+    /// Adds a variable of this module that code changes.
+    pub(super) fn variable(&self, name: &str, value: BasicValueEnum<'ctx>) -> PointerValue<'ctx> {
+        let global = self.module.add_global(value.get_type(), None, name);
+        global.set_linkage(Linkage::Internal);
+        global.set_initializer(&value);
+        global.as_pointer_value()
     }
 
     pub(super) fn pointer(&self) -> inkwell::types::PointerType<'ctx> {

@@ -4,7 +4,8 @@
 //! register their own kernels.
 
 use super::emit::Emitter;
-use anyhow::{Context as _, Result};
+use super::emit_external;
+use anyhow::{Context as _, Result, bail};
 use inkwell::IntPredicate;
 use inkwell::basic_block::BasicBlock;
 use inkwell::builder::Builder;
@@ -30,7 +31,10 @@ pub(super) fn emit(
     if modules.is_empty() {
         let bounds = emitter.bounds(&how.bounds, how.entry);
         let wrapper = fatbin.wrapper(file, fatbin::WRAPPER_VERSION, None);
-        return fatbin.functions(wrapper, bounds, None);
+        return fatbin.functions(wrapper, bounds, None, file.table());
+    }
+    if file.table().is_some() {
+        bail!("modules that register their own kernels cannot load images from files");
     }
     match how.modules {
         ModuleCalls::Callbacks => fatbin.with_callbacks(file, modules),
@@ -53,10 +57,13 @@ impl<'ctx> Fatbin<'ctx, '_> {
         version: u64,
         list: Option<PointerValue<'ctx>>,
     ) -> PointerValue<'ctx> {
-        let image = self
-            .emitter
-            .image(fatbin::IMAGE, file, true)
-            .as_pointer_value();
+        let in_files = file.table().is_some();
+        let image = if in_files {
+            self.emitter.pointer().const_null()
+        } else {
+            let image = self.emitter.image(fatbin::IMAGE, file, true);
+            image.as_pointer_value()
+        };
         let kind = self.emitter.struct_type(fatbin::WRAPPER_TYPE);
         let [magic, version] = [u64::from(self.how.magic), version].map(|word| {
             self.emitter
@@ -76,18 +83,21 @@ impl<'ctx> Fatbin<'ctx, '_> {
             .emitter
             .constant(fatbin::WRAPPER, kind, Linkage::Internal);
         wrapper.set_initializer(&value);
+        wrapper.set_constant(!in_files);
         wrapper.set_section(Some(self.how.wrapper_section));
         wrapper.set_alignment(fatbin::WRAPPER_ALIGN);
         wrapper.as_pointer_value()
     }
 
     /// Emits the constructor, the destructor, and the function that registers the entries. With
-    /// `shared_handle`, other code may have registered or unregistered the image.
+    /// `shared_handle`, other code may have registered or unregistered the image. `files`: the table
+    /// of images in files.
     pub(super) fn functions(
         &self,
         wrapper: PointerValue<'ctx>,
         bounds: [PointerValue<'ctx>; 2],
         shared_handle: Option<PointerValue<'ctx>>,
+        files: Option<&str>,
     ) -> Result<()> {
         let (emitter, how) = (self.emitter, self.how);
         let pointer = emitter.pointer();
@@ -97,6 +107,12 @@ impl<'ctx> Fatbin<'ctx, '_> {
         let runtime = self.declare_runtime();
         let globals = self.globals(bounds)?;
 
+        if let Some(table) = files {
+            let container = emit_external::load(emitter, &builder, how.load_files, table)?;
+            let kind = emitter.struct_type(fatbin::WRAPPER_TYPE);
+            let field = builder.build_struct_gep(kind, wrapper, fatbin::WRAPPER_FILE, "")?;
+            builder.build_store(field, container)?;
+        }
         let handle = match shared_handle {
             None => {
                 let handle = runtime.register(&builder, wrapper)?;
@@ -136,6 +152,9 @@ impl<'ctx> Fatbin<'ctx, '_> {
             undo.position_at_end(end);
         } else {
             undo.build_call(runtime.unregister, &[handle.into()], "")?;
+        }
+        if files.is_some() {
+            emit_external::unload(emitter, &undo)?;
         }
         undo.build_return(None)?;
         emitter.at_start(register, fatbin::PRIORITY);

@@ -302,7 +302,7 @@ impl<'ctx> Fatbin<'ctx, '_> {
             None => Ok(()),
             Some(bounds) => {
                 let wrapper = self.wrapper(file, fatbin::WRAPPER_VERSION, None);
-                self.functions(wrapper, bounds, Some(shared))
+                self.functions(wrapper, bounds, Some(shared), None)
             }
         }
     }

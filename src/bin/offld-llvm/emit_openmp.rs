@@ -2,22 +2,25 @@
 //! functions that register and unregister it.
 
 use super::emit::Emitter;
+use super::emit_external;
 use anyhow::{Result, bail};
 use inkwell::module::Linkage;
-use inkwell::values::PointerValue;
+use inkwell::values::{GlobalValue, PointerValue};
 use offload_formats::registration::openmp::{self, Registration, Undo};
 use offload_formats::registration::{ImagePlace, PlannedImage};
 
-/// Emits the registration of `images` according to `how`.
+/// Emits the registration of `images` according to `how`. `table`: see `Images::table`.
 pub(super) fn emit(
     emitter: &Emitter<'_, '_>,
     how: &Registration,
     images: &[PlannedImage],
+    table: Option<&str>,
 ) -> Result<()> {
     OpenMp {
         emitter,
         how,
         images,
+        table,
     }
     .emit()
 }
@@ -26,19 +29,40 @@ struct OpenMp<'ctx, 'e> {
     emitter: &'e Emitter<'ctx, 'e>,
     how: &'e Registration,
     images: &'e [PlannedImage],
+    /// The symbol of the table, if the images are in files.
+    table: Option<&'e str>,
 }
 
 impl<'ctx> OpenMp<'ctx, '_> {
     fn emit(&self) -> Result<()> {
         let bounds = self.emitter.bounds(&self.how.bounds, self.how.entry);
+        if let Some(table) = self.table {
+            return self.emit_with_files(table, bounds);
+        }
         let images = self.images(bounds)?;
-        let descriptor = self.descriptor(images, bounds);
+        let descriptor = self
+            .descriptor(images, bounds, self.count())
+            .as_pointer_value();
         let infos = if self.how.image_infos {
             self.image_infos()
         } else {
             Vec::new()
         };
-        self.functions(descriptor, &infos)
+        self.functions(descriptor, &infos, None)
+    }
+
+    /// Emits the registration of images in files: the program fills in the array and its length.
+    fn emit_with_files(&self, table: &str, bounds: [PointerValue<'ctx>; 2]) -> Result<()> {
+        let emitter = self.emitter;
+        let kind = emitter.struct_type(openmp::DEVICE_IMAGE_TYPE);
+        let none = emitter.pointer().const_null();
+        let row = kind.const_named_struct(&[none, none, bounds[0], bounds[1]].map(Into::into));
+        let rows = kind.const_array(&vec![row; self.images.len()]);
+        let list = emitter.variable(openmp::IMAGES, rows.into());
+        let descriptor = self.descriptor(list, bounds, 0);
+        descriptor.set_constant(false);
+        let descriptor = descriptor.as_pointer_value();
+        self.functions(descriptor, &[], Some((table, list)))
     }
 
     /// Emits the images and the array that lists them.
@@ -118,20 +142,21 @@ impl<'ctx> OpenMp<'ctx, '_> {
         &self,
         images: PointerValue<'ctx>,
         [start, stop]: [PointerValue<'ctx>; 2],
-    ) -> PointerValue<'ctx> {
+        count: usize,
+    ) -> GlobalValue<'ctx> {
         let kind = self.emitter.struct_type(openmp::DESCRIPTOR_TYPE);
         let count = self
             .emitter
             .context
             .i32_type()
-            .const_int(self.count() as u64, false);
+            .const_int(count as u64, false);
         let value =
             kind.const_named_struct(&[count.into(), images.into(), start.into(), stop.into()]);
         let descriptor = self
             .emitter
             .constant(openmp::DESCRIPTOR, kind, Linkage::Internal);
         descriptor.set_initializer(&value);
-        descriptor.as_pointer_value()
+        descriptor
     }
 
     /// Emits the structures that name the target ID of each image.
@@ -184,13 +209,20 @@ impl<'ctx> OpenMp<'ctx, '_> {
     }
 
     /// Emits the constructor and the destructor. Functions are declared in the same order as in
-    /// LLVM's wrapper.
+    /// LLVM's wrapper. `files`: the table of images in files, and the array for them.
     fn functions(
         &self,
         descriptor: PointerValue<'ctx>,
         infos: &[PointerValue<'ctx>],
+        files: Option<(&str, PointerValue<'ctx>)>,
     ) -> Result<()> {
         let (register, builder) = self.emitter.function(openmp::REGISTER, &[]);
+        if let Some((table, rows)) = files {
+            let count = emit_external::load_openmp(self.emitter, &builder, table, rows)?;
+            let kind = self.emitter.struct_type(openmp::DESCRIPTOR_TYPE);
+            let field = builder.build_struct_gep(kind, descriptor, 0, "")?;
+            builder.build_store(field, count)?;
+        }
         let register_lib = self.emitter.runtime(openmp::REGISTER_LIB);
         if !infos.is_empty() {
             let register_info = self.emitter.runtime("__tgt_register_image_info");
@@ -210,6 +242,9 @@ impl<'ctx> OpenMp<'ctx, '_> {
             &[descriptor.into()],
             "",
         )?;
+        if files.is_some() {
+            emit_external::unload(self.emitter, &undo)?;
+        }
         undo.build_return(None)?;
 
         self.emitter.at_start(register, self.how.priority);

@@ -12,6 +12,7 @@
 )]
 
 mod emit;
+mod emit_external;
 mod emit_fatbin;
 mod emit_modules;
 mod emit_openmp;

@@ -54,7 +54,8 @@ pub(crate) struct PayloadImage {
     pub image: Range<u64>,
     /// The file with the image outside its container, if there is one.
     pub file: Option<PathBuf>,
-    /// The triple and the architecture that the container names; none without a container.
+    /// The triple (for HIP the ID in a bundle) and the architecture of the image; none for a file
+    /// with several images.
     pub target: Option<(String, String)>,
 }
 
@@ -67,6 +68,13 @@ impl PayloadImage {
             image,
             file,
             target: None,
+        }
+    }
+
+    fn with_target(self, id: String, arch: String) -> Self {
+        PayloadImage {
+            target: Some((id, arch)),
+            ..self
         }
     }
 }
@@ -212,6 +220,7 @@ pub(crate) fn bundle(
     context: &BundleContext<'_>,
     session: &Session,
 ) -> Result<Vec<Payload>> {
+    let in_files = context.settings.external_images.is_some();
     let payload = |Group {
                        kind,
                        generation,
@@ -224,9 +233,26 @@ pub(crate) fn bundle(
             .collect();
         let images = match kind {
             OffloadKind::OpenMp => offload_binary::openmp(&images, session),
+            OffloadKind::Cuda if in_files => images
+                .iter()
+                .map(|image| {
+                    let arch = image.target.arch.clone();
+                    let one = cuda_image(&[*image], &modules, context, session)?;
+                    Ok(one.with_target(String::new(), arch))
+                })
+                .collect(),
             OffloadKind::Cuda => {
                 cuda_image(&images, &modules, context, session).map(|one| vec![one])
             }
+            OffloadKind::Hip if in_files => images
+                .iter()
+                .map(|image| {
+                    let contents = Rope::of_file(image.path.clone())?;
+                    let one = PayloadImage::whole(contents, Some(image.path.clone()));
+                    let arch = image.target.target_id().unwrap_or_default().into_owned();
+                    Ok(one.with_target(bundle_id(image)?.to_string(), arch))
+                })
+                .collect(),
             OffloadKind::Hip => hip_image(&images, context, session).map(|one| vec![one]),
             OffloadKind::Sycl => offload_binary::sycl(&images, context.settings.emit_fatbin_only),
         }?;

@@ -41,8 +41,12 @@ fn package(image: &Linked, session: &Session) -> Result<PayloadImage> {
     let file = Some(body.clone());
     let bare = Rope::of_file(body)
         .with_context(|| format!("the device link for {} wrote no image", image.target))?;
+    let target = Some((image.triple.clone(), image.target.arch.clone()));
     if image.generation == Generation::Llvm14 {
-        return Ok(PayloadImage::whole(bare, file));
+        return Ok(PayloadImage {
+            target,
+            ..PayloadImage::whole(bare, file)
+        });
     }
     let strings = [
         ("triple", image.triple.as_str()),
@@ -55,7 +59,6 @@ fn package(image: &Linked, session: &Session) -> Result<PayloadImage> {
         &strings,
         bare.size(),
     );
-    let target = Some((image.triple.clone(), image.target.arch.clone()));
     let start = frame.head.len() as u64;
     let image = start..start + bare.size();
     let mut contents = Rope::default();

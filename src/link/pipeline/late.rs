@@ -21,7 +21,7 @@ use crate::args::settings::{LateImages, LinkSettings};
 use crate::args::{Arg, ArgKind, ArgumentList, Dialect, Id, gnu_ld};
 use crate::link::host::Place;
 use crate::link::payload::{Group, Payload, PayloadImage};
-use crate::link::register;
+use crate::link::register::{self, ExternalFiles};
 use crate::toolchain::{self, LinkerFamily};
 use offld_system::atomic_file::Directory;
 use offld_system::io::file_slice::{FileSlice, Spool};
@@ -127,6 +127,9 @@ impl Link<'_> {
     /// Returns the reason why the link cannot be late.
     fn obstacle(&self, host: &HostLink, groups: &[Group]) -> Option<String> {
         let settings = self.settings;
+        if settings.external_images.is_some() {
+            return Some("the images are in files".to_owned());
+        }
         if settings.host.relocatable {
             return Some("-r writes an object, not a program".to_owned());
         }
@@ -221,7 +224,12 @@ impl Link<'_> {
         payloads: &[Payload],
         trace_line: usize,
     ) -> Result<Unfilled> {
-        let objects = register::make(payloads, &self.registration(host), self.session)?;
+        let objects = register::make(
+            payloads,
+            &ExternalFiles::default(),
+            &self.registration(host),
+            self.session,
+        )?;
         self.background.llvm.dismiss();
         self.link_aside(host, &objects, &[], trace_line)
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{RegisterContext, files};
+use super::{RegisterContext, image_files};
 use crate::link::payload::{self, Group, Payload};
 use offld_system::io::bytes::Bytes;
 use offld_system::io::rope::Rope;
@@ -58,9 +58,14 @@ fn plan_of_symbols(
         || settings.host.relocatable
         || settings.run.dry_run;
     // No tool of LLVM registers modules, so there is no other form to show.
-    let is_separate = (!is_shown || !modules.is_empty()) && kind != OffloadKind::Sycl;
+    let in_files = settings.external_images.is_some();
+    let is_separate = (!is_shown || !modules.is_empty() || in_files) && kind != OffloadKind::Sycl;
     let tag = tag(kind, generation).digest();
     let place = |index: usize| {
+        if in_files {
+            let table = format!(".offld_images.{tag:016x}");
+            return ImagePlace::Files { table };
+        }
         let start = symbol(kind, tag, index);
         ImagePlace::Between {
             stop: format!("{start}.end"),
@@ -98,6 +103,7 @@ pub(super) fn of(
     if payload.kind != OffloadKind::OpenMp
         && payload.kind != OffloadKind::Sycl
         && payload.images.len() != 1
+        && context.settings.external_images.is_none()
     {
         bail!(
             "{} registration takes one file with the code for all devices, not {}",
@@ -248,11 +254,11 @@ fn contents(
     }
     if context.sycl > sycl::Registration::Llvm22 {
         return Ok(vec![payload::offload_binary::sycl_binary(
-            &files(payload).collect::<Vec<_>>(),
+            &image_files(payload).collect::<Vec<_>>(),
         )?]);
     }
     let mut contents = Vec::new();
-    for file in files(payload) {
+    for file in image_files(payload) {
         contents.append(&mut sycl_images(file, sycl)?);
     }
     Ok(contents)

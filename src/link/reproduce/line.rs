@@ -255,6 +255,7 @@ fn rewrite(arg: &Arg, tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
         | Id::RemoteJobs
         | Id::Reproduce => Rewrite::Drop,
         Id::Distribute
+        | Id::ExternalImages
         | Id::LateImages
         | Id::LtoPartitions
         | Id::NoLto

@@ -18,6 +18,8 @@ pub const WRAPPER_TYPE: Struct = (
     "fatbin_wrapper",
     &[Field::U32, Field::U32, Field::Pointer, Field::Pointer],
 );
+/// The index of the pointer to the file in `WRAPPER_TYPE`.
+pub const WRAPPER_FILE: u32 = 2;
 /// The version in `WRAPPER_TYPE`.
 pub const WRAPPER_VERSION: u64 = 1;
 /// The version for an image that is linked from modules. The last pointer then refers to a list of
@@ -55,6 +57,8 @@ pub struct Contract {
     pub register_end: Option<&'static str>,
     /// The runtime's function that takes the handle at exit.
     pub unregister_binary: &'static str,
+    /// The function that makes the file from images in files, and takes their table.
+    pub load_files: &'static str,
     /// The bounds of the entry table.
     pub bounds: Bounds,
     /// The type of an entry.
@@ -313,6 +317,7 @@ pub fn cuda(generation: Generation, coff: bool) -> Contract {
         register: ".cuda.fatbin_reg",
         unregister: ".cuda.fatbin_unreg",
         globals: ".cuda.globals_reg",
+        load_files: "offld_external_cuda",
         register_binary: CUDA_REGISTER,
         register_end: Some("__cudaRegisterFatBinaryEnd"),
         unregister_binary: "__cudaUnregisterFatBinary",
@@ -369,6 +374,7 @@ pub fn hip(generation: Generation, coff: bool) -> Contract {
         register: ".hip.fatbin_reg",
         unregister: ".hip.fatbin_unreg",
         globals: ".hip.globals_reg",
+        load_files: "offld_external_hip",
         register_binary: HIP_REGISTER,
         register_end: None,
         unregister_binary: "__hipUnregisterFatBinary",

@@ -85,6 +85,15 @@ impl Images {
             Images::Sycl(_) | Images::SyclBinary(..) => OffloadKind::Sycl,
         }
     }
+
+    /// Returns the symbol of the table of images in files, if the images are in files.
+    pub fn table(&self) -> Option<&str> {
+        match self {
+            Images::OpenMp(images) => images.iter().find_map(|image| image.place.table()),
+            Images::Cuda(place) | Images::Hip(place) => place.table(),
+            Images::Sycl(_) | Images::SyclBinary(..) => None,
+        }
+    }
 }
 
 /// One image of an OpenMP plan.
@@ -94,7 +103,7 @@ pub struct PlannedImage {
     pub place: ImagePlace,
     /// The ranges of the bytes that are registered, each as an image of its own. If the bytes are
     /// OffloadBinaries, no range contains their headers (docs/spec/faults.md W3). Empty for
-    /// [`ImagePlace::Between`], which is one image.
+    /// [`ImagePlace::Between`] and [`ImagePlace::Files`], which are one image.
     pub parts: Vec<Range<u64>>,
     /// The target ID of every range for `__tgt_register_image_info` and `.offload_arch_list`
     /// (`--offload-arch`). Without a target ID, there are no info objects.
@@ -146,6 +155,12 @@ pub enum ImagePlace {
         /// The length of the array of zeros in the module; for objects it must be the size.
         length: u64,
     },
+    /// In files beside the program, which the program loads when it starts (`external_images`). One
+    /// table lists all images of the plan, so that the code is the same for every image.
+    Files {
+        /// The hidden symbol of the table.
+        table: String,
+    },
 }
 
 /// Sections, on ELF and on COFF, for an image that LLVM does not see and whose plan names no
@@ -162,9 +177,17 @@ impl ImagePlace {
     /// Returns the size in bytes; 0 if it is unknown.
     pub fn size(&self) -> u64 {
         match self {
-            ImagePlace::Between { .. } => 0,
+            ImagePlace::Between { .. } | ImagePlace::Files { .. } => 0,
             ImagePlace::Inline(bytes) => bytes.len() as u64,
             ImagePlace::External { size, .. } | ImagePlace::Later { size, .. } => *size,
+        }
+    }
+
+    /// Returns the symbol of the table that lists images in files.
+    pub fn table(&self) -> Option<&str> {
+        match self {
+            ImagePlace::Files { table } => Some(table),
+            _ => None,
         }
     }
 
