@@ -180,7 +180,9 @@ printf '\xef\xbb\xbf /DEFAULTLIB:"my lib.lib" -defaultlib:uuid /include:_g /alte
 tagged small_readers directives directives '\x01'
 tagged small_readers c.so c.so '\x02'
 tagged small_readers a spirv '\x03'
-for file in c.o c.obj gnu.a script.ld; do head -c 64 $file > first; tagged small_readers first magic-$file '\x04'; done
+for file in c.o c.obj gnu.a script.ld; do head -c 64 $file > first; tagged small_readers first magic-$file '\x05'; done
+printf 'OFFLDIMG\x01\0\0\0\x01\0\0\0\x56\0\0\0\x01\0\0\0\x54\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x01\x02\x03\x04\x05\x06\x07\x08\x48\0\0\0\x4a\0\0\0\x4d\0\0\0\x02\0\0\0\x9a\x5f\x01\0\0\0\0\0a\0id\0gfx90a\0d\0' > table
+tagged small_readers table external-images '\x04'
 
 mkdir -p "$out/link_line"
 printf '\x00--host-triple=x86_64-unknown-linux-gnu\0--linker-path=/usr/bin/ld\0--wrapper-jobs=4\0--device-linker=amdgcn=-v\0--\0-o\0out\0-L=/usr/lib\0@r\0-lc\0a.o\xff--whole-archive "b c.a" -Bstatic -z now\n' > "$out/link_line/wrapper"

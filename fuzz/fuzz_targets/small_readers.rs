@@ -1,17 +1,19 @@
 //! Small readers. The first byte selects one: bitcode (producer, images, symbols), linker
-//! directives, a library's interface, SPIR-V for Intel's runtime, file types by magic number.
+//! directives, a library's interface, SPIR-V for Intel's runtime, tables of external images, file
+//! types by magic number.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use offload_formats::bitcode;
 use offload_formats::coff::drectve;
 use offload_formats::elf::interface;
+use offload_formats::external_images;
 use offload_formats::intel_spirv;
 use offload_formats::magic;
 
 fuzz_target!(|data: &[u8]| {
     let Some((which, data)) = data.split_first() else { return };
-    offld_fuzz::bounded(data.len(), || match which % 5 {
+    offld_fuzz::bounded(data.len(), || match which % 6 {
         0 => {
             if let Some(name) = bitcode::producer(data) {
                 // Each character takes at least one bit, and characters without bits are not more
@@ -29,6 +31,12 @@ fuzz_target!(|data: &[u8]| {
             }
         }
         3 => assert!(intel_spirv::wrap_intel_spirv(data).len() > data.len()),
+        4 => {
+            for table in external_images::read_all(data).unwrap_or_default() {
+                let bytes = table.write().expect("texts without zeros");
+                assert_eq!(external_images::read_all(&bytes), Ok(vec![table]));
+            }
+        }
         _ => drop(magic::magic(data)),
     });
 });

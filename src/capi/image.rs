@@ -401,6 +401,7 @@ impl OffldStep {
                 plain_size: *plain_size,
                 ..plain("member", name, *offset, *size)
             },
+            Step::File { name, size, .. } => plain("file", name, None, *size),
             Step::Compressed {
                 name,
                 offset,

@@ -320,10 +320,20 @@ impl EditOptions {
             1 => "; 1 image in data sections stays".to_owned(),
             count => format!("; {count} images in data sections stay"),
         };
+        let beside: String = change
+            .external
+            .iter()
+            .map(|directory| {
+                format!(
+                    "; images in `{}` stay: edit that directory",
+                    printable(directory)
+                )
+            })
+            .collect();
         let recompressed = change.recompressed.map_or(String::new(), recompressed);
         if !change.changed {
             return format!(
-                "{file}: {}, unchanged{recompressed}{in_data}\n",
+                "{file}: {}, unchanged{recompressed}{in_data}{beside}\n",
                 size(change.after)
             );
         }

@@ -15,6 +15,7 @@ mod archive;
 pub(crate) mod bytes_of;
 mod containers;
 mod enter;
+pub(crate) mod external;
 pub mod folders;
 mod image;
 pub(crate) mod inflate;
@@ -74,7 +75,7 @@ pub struct Options {
     /// Whether to open no other file: neither the members of a thin archive nor the libraries that
     /// a program needs.
     pub alone: bool,
-    /// Whether to open the kpack archives that a program refers to.
+    /// Whether to open the files with a program's device code: kpack archives, and external images.
     pub packs: bool,
     /// The files and members to inspect.
     pub selection: Arc<Selection>,

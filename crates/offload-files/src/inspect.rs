@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 
 use crate::contents::report::{
-    Entries, Fault, FileReport, Image, Linker, Module, Pack, PackReference, Registration, Report,
-    SCHEMA, Step, UNREADABLE,
+    Entries, ExternalFile, ExternalImages, Fault, FileReport, Image, Linker, Module, Pack,
+    PackReference, Registration, Report, SCHEMA, Step, UNREADABLE,
 };
 use crate::contents::{Options, Reader, folders};
 use offld_system::io::outputs::{Outputs, io_error};
@@ -284,6 +284,7 @@ fn file_text(out: &mut String, file: &FileReport, hidden: &mut Vec<&'static str>
     let lines = lines.chain(modules(&file.modules));
     let lines = lines.chain(file.linked_by.iter().map(linked_by));
     let lines = lines.chain(file.kpack.iter().map(kpack));
+    let lines = lines.chain(file.external.iter().map(external));
     let lines = lines.chain(file.faults.iter().map(fault));
     lines.for_each(|line| prose(out, &format!("  {line}"), style));
 }
@@ -316,6 +317,26 @@ fn kpack(program: &PackReference) -> String {
     )
 }
 
+/// The files with the images of a registration.
+fn external(images: &ExternalImages) -> String {
+    let file = |file: &ExternalFile| {
+        let missing = if file.found == Some(false) {
+            ", not there"
+        } else {
+            ""
+        };
+        format!("{} ({}{missing})", file.name, file.target)
+    };
+    let files: Vec<String> = images.files.iter().map(file).collect();
+    format!(
+        "{}external images for {} in {}: {}",
+        of_members(&images.members),
+        images.runtime,
+        images.directory,
+        files.join(", ")
+    )
+}
+
 fn fault(fault: &Fault) -> String {
     format!(
         "{}{}: {}",
@@ -342,6 +363,7 @@ fn count(file: &FileReport) -> String {
     };
     let device = match (file.errors.is_empty(), device) {
         (_, 0) if !file.kpack.is_empty() => "device code in kpack archives".to_owned(),
+        (_, 0) if !file.external.is_empty() => "device code in other files".to_owned(),
         (false, 0) => "nothing readable".to_owned(),
         (true, 0) => "no device code".to_owned(),
         (_, 1) => "1 device image".to_owned(),
@@ -394,6 +416,9 @@ fn place(image: &Image) -> String {
             Step::Symbol { name, offset, .. } => {
                 let _ = write!(text, " {name}");
                 start = *offset;
+            }
+            Step::File { name, .. } => {
+                let _ = write!(text, "{name}");
             }
             Step::Compressed { .. } | Step::Container { .. } => {}
         }

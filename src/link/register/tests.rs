@@ -391,7 +391,13 @@ fn large_images_have_objects_of_their_own_in_the_order_of_the_images() -> Outcom
         Box::new(io::sink()),
     ));
     let session = Session::new(shell, offld_system::session::SessionOptions::default());
-    let objects = stream_images(&plan, &streamed, "a.out.openmp.image", &session)?;
+    let objects = stream_images(
+        &plan,
+        registration::plan_section(&plan),
+        &streamed,
+        "a.out.openmp.image",
+        &session,
+    )?;
     let mut found = Vec::new();
     for path in &objects {
         let bytes = std::fs::read(path)?;

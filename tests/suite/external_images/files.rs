@@ -12,15 +12,17 @@ use crate::support::{
 };
 
 pub(super) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn() -> Outcome); 3] = [
-        ("a_new_build_replaces_the_files_of_the_old_one", replaced),
-        ("a_failed_link_leaves_no_files", failed),
-        ("other_outputs_are_refused", refused),
-    ];
-    let named = |(name, run): (&str, fn() -> Outcome)| {
-        with_llvm(&format!("external_images::files::{name}"), run)
-    };
-    tests.into_iter().map(named).collect()
+    vec![
+        with_llvm(
+            "external_images::files::a_new_build_replaces_the_files_of_the_old_one",
+            replaced,
+        ),
+        with_llvm(
+            "external_images::files::a_failed_link_leaves_no_files",
+            failed,
+        ),
+        with_llvm("external_images::files::other_outputs_are_refused", refused),
+    ]
 }
 
 fn replaced() -> Outcome {

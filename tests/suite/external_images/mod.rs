@@ -4,6 +4,7 @@
 mod devices;
 mod files;
 mod programs;
+mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +15,7 @@ use super::edit::SOURCE;
 use super::support::{OFFLOAD, Work, llvm, made, run};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    trials_of! { devices files programs }
+    trials_of! { devices files programs tools }
 }
 
 /// The option, as the compiler driver takes it.

@@ -35,19 +35,22 @@ pub(super) fn trials() -> Vec<Trial> {
             move || runs(words),
         ));
     }
-    let tests: [(&str, fn() -> Outcome); 5] = [
-        ("any_directory", any_directory),
-        ("bad_files_are_named", bad_files),
-        ("a_library_finds_its_own_files", library),
-        ("a_setuid_program_loads_nothing", setuid),
-        ("unloading_a_library_unmaps_its_images", unloaded),
-    ];
-    for (name, run) in tests {
-        all.push(with_llvm(
-            &format!("external_images::programs::{name}"),
-            run,
-        ));
-    }
+    all.extend([
+        with_llvm("external_images::programs::any_directory", any_directory),
+        with_llvm("external_images::programs::bad_files_are_named", bad_files),
+        with_llvm(
+            "external_images::programs::a_library_finds_its_own_files",
+            library,
+        ),
+        with_llvm(
+            "external_images::programs::a_setuid_program_loads_nothing",
+            setuid,
+        ),
+        with_llvm(
+            "external_images::programs::unloading_a_library_unmaps_its_images",
+            unloaded,
+        ),
+    ]);
     all.push(test(
         "releases::external_images::programs::libomptarget_19",
         || release(19),

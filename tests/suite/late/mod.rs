@@ -24,7 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 const LINKERS: [&str; 5] = ["lld", "bfd", "gold", "mold", "wild"];
 
 /// Arguments that compile and link for the CPU and for an AMD GPU.
-const TWO: [&str; 10] = [
+pub(crate) const TWO: [&str; 10] = [
     "-fopenmp",
     "-fopenmp-targets=x86_64-pc-linux-gnu,amdgcn-amd-amdhsa",
     "-Xopenmp-target=amdgcn-amd-amdhsa",

@@ -8,7 +8,7 @@ use super::layout::{Fill, Part};
 use super::report::{Entries, Image, Linker, Step};
 use super::tree::NodeKind;
 use super::walk::{Cursor, Walk};
-use super::{archive, containers, image, inflate, objects, packs, registers};
+use super::{archive, containers, external, image, inflate, objects, packs, registers};
 use offload_formats::containers::check_nesting;
 use offload_formats::elf::link_note::{self, LinkedBy};
 use offload_formats::magic::{ByteKind, byte_kind};
@@ -145,6 +145,7 @@ impl Walk<'_> {
             objects::descriptor_images(self, cursor, &found, before);
         }
         packs::reference(self, cursor)?;
+        external::tables(self, cursor)?;
         let has_images = self.images.len() > before;
         registers::registrations(self, cursor, has_images)
             .with_context(|| cursor.place.to_string())?;

@@ -18,8 +18,8 @@ use anyhow::{Context, Error, Result};
 use glob::Pattern;
 use rayon::prelude::*;
 
-use super::packs;
 use super::report::FileReport;
+use super::{external, packs};
 use offld_system::session::Session;
 use offld_system::threads;
 use offload_formats::error;
@@ -102,7 +102,7 @@ pub(crate) fn selected(
     (found, faults)
 }
 
-/// Adds the kpack archives that the named files refer to, unless they are there already.
+/// Adds the kpack archives and the external images of the named files, unless they are there already.
 pub(crate) fn with_packs(found: &mut Vec<Found>) {
     let mut known: HashSet<PathBuf> = found
         .iter()
@@ -112,7 +112,10 @@ pub(crate) fn with_packs(found: &mut Vec<Found>) {
         .iter()
         .filter(|found| found.named && found.path != Path::new("-"));
     let packs: Vec<PathBuf> = named
-        .flat_map(|found| packs::archives_of(&found.path))
+        .flat_map(|found| {
+            let archives = packs::archives_of(&found.path);
+            archives.into_iter().chain(external::files_of(&found.path))
+        })
         .collect();
     for path in packs {
         let is_new = path.canonicalize().is_ok_and(|real| known.insert(real));

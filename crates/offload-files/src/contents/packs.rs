@@ -409,7 +409,7 @@ pub(crate) fn archives_of(path: &Path) -> Vec<PathBuf> {
 
 /// The directory from which the loader looks for archives. It takes the name of the program from
 /// the map of the process, which has no links.
-fn folder_of(path: &Path) -> PathBuf {
+pub(super) fn folder_of(path: &Path) -> PathBuf {
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     real.parent().map(Path::to_owned).unwrap_or_default()
 }

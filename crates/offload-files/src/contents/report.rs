@@ -60,6 +60,8 @@ pub struct FileReport {
     pub linked_by: Vec<Linker>,
     /// The references to kpack archives.
     pub kpack: Vec<PackReference>,
+    /// The images in files beside the programs.
+    pub external: Vec<ExternalImages>,
     /// The contradictions in kpack archives, and between archives and programs.
     pub faults: Vec<Fault>,
     /// The errors in it, each with its location.
@@ -120,6 +122,37 @@ pub struct Pack {
     pub architectures: Vec<String>,
     /// The number of the program's code objects in it.
     pub images: usize,
+}
+
+/// The images of one registration that are in files beside the program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ExternalImages {
+    /// The archive members that contain the program, the outermost first.
+    pub members: Vec<String>,
+    /// The indices of these archive members.
+    #[serde(skip)]
+    pub(crate) numbers: Vec<usize>,
+    /// The runtime: `openmp`, `cuda`, `hip`.
+    pub runtime: &'static str,
+    /// The directory of the files, relative to the directory of the program.
+    pub directory: String,
+    /// The files.
+    pub files: Vec<ExternalFile>,
+}
+
+/// A file with an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ExternalFile {
+    /// Its name in the directory.
+    pub name: String,
+    /// The architecture of the image.
+    pub target: String,
+    /// Its size in bytes, according to the program.
+    pub size: u64,
+    /// Whether it is there; none if it was not searched for.
+    pub found: Option<bool>,
 }
 
 /// A contradiction in a kpack archive, or between archives and the program that refers to them.
@@ -329,6 +362,15 @@ pub enum Step {
         /// Its uncompressed size, if it is compressed.
         plain_size: Option<u64>,
     },
+    /// A file beside a program, with an image that the program loads when it starts.
+    File {
+        /// Its name in the directory that the program names.
+        name: String,
+        /// Its path.
+        file: String,
+        /// Its size.
+        size: u64,
+    },
     /// A file that is compressed as a whole.
     Compressed {
         /// The compression method: `gzip`, `xz`, `zstd`, `bzip2`.
@@ -517,6 +559,11 @@ impl fmt::Display for Place {
                 Step::Member { name, .. } => write!(f, "({name})")?,
                 Step::Section { name, .. } | Step::Symbol { name, .. } => write!(f, ": {name}")?,
                 Step::Compressed { .. } => {}
+                Step::File { file, .. } => write!(f, ": {file}")?,
+                Step::Container {
+                    name: super::external::NAME,
+                    ..
+                } => {}
                 Step::Container { name, within, .. } => write!(f, ": {name} at {within:#x}")?,
             }
         }

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
-use super::packs;
 use super::report::{FileReport, Image, PackReference, Registration, Step};
+use super::{external, packs};
 use offload_formats::gpu::{AmdArch, TargetId};
 use offload_formats::model::{OffloadKind, printable};
 use offload_formats::registration::read::{Bounds, Descriptor, Entry, Registered, Table};
@@ -361,6 +361,16 @@ impl<'f> Parts<'f> {
             };
             units.push(self.unit(place(descriptor), images, kernels));
         }
+        let (in_files, left): (Vec<&Image>, Vec<&Image>) = left
+            .into_iter()
+            .partition(|image| external::is_external(image));
+        let are_in_files = !in_files.is_empty();
+        if are_in_files {
+            // The program fills in the descriptor when it starts.
+            units.retain(|unit| !unit.images.is_empty());
+            let kernels = self.kernels(self.tables().iter());
+            units.push(self.unit(external::NAME.to_owned(), in_files, kernels));
+        }
         let linked = self.registered.is_some_and(|found| found.linked);
         let kernels = if descriptors.is_empty() {
             self.kernels(self.tables().iter())
@@ -371,7 +381,7 @@ impl<'f> Parts<'f> {
         // Inputs of a link may remain in its output (LLVM 14). In that case the descriptors list
         // the registered images.
         let is_input = linked && !descriptors.is_empty();
-        if wants || !left.is_empty() && !is_input {
+        if wants && !are_in_files || !left.is_empty() && !is_input {
             let place = if linked { NOT_REGISTERED } else { LATER };
             units.push(self.unit(place.to_owned(), left, kernels));
         }
@@ -486,7 +496,12 @@ fn step_name(step: &Step) -> String {
         Step::Member { name, .. } | Step::Section { name, .. } | Step::Symbol { name, .. } => {
             name.clone()
         }
+        Step::Container {
+            name: external::NAME,
+            ..
+        } => external::NAME.to_owned(),
         Step::Container { name, within, .. } => format!("{name} at {within:#x}"),
+        Step::File { name, .. } => name.clone(),
         Step::Compressed { .. } => "decompressed".to_owned(),
     }
 }

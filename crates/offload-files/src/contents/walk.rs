@@ -14,7 +14,8 @@ use super::folders::Choice;
 use super::layout::{Layout, LayoutPosition, Part};
 use super::limits::Allowance;
 use super::report::{
-    Entries, Fault, FileReport, Image, Linker, Module, PackReference, Place, Registration,
+    Entries, ExternalImages, Fault, FileReport, Image, Linker, Module, PackReference, Place,
+    Registration,
 };
 use super::tree::{ImageMetadata, NodeKind, Recorder};
 use super::{Options, Reader, bytes_of};
@@ -44,12 +45,13 @@ pub(super) struct Walk<'r> {
     pub(super) modules: Vec<Module>,
     pub(super) linked_by: Vec<Linker>,
     pub(super) references: Vec<PackReference>,
+    pub(super) external: Vec<ExternalImages>,
     pub(super) faults: Vec<Fault>,
     pub(super) registered: Vec<Registered>,
     pub(super) errors: Vec<String>,
     /// Whether a file or member that is not selected was skipped.
     pub(super) left_out: bool,
-    /// Whether to open the kpack archives that a program refers to.
+    /// Whether to open the files with a program's device code.
     pub(super) follows: bool,
     /// The tree of the parts that were found.
     pub(super) tree: Recorder,
@@ -157,7 +159,7 @@ impl<'r> Walk<'r> {
         let left = Arc::new(AtomicU64::new(FEW + size / BYTES_EACH));
         let (images, registrations, entries) = (Vec::new(), Vec::new(), Vec::new());
         let (modules, linked_by) = (Vec::new(), Vec::new());
-        let (references, faults) = (Vec::new(), Vec::new());
+        let (references, external, faults) = (Vec::new(), Vec::new(), Vec::new());
         let (registered, errors) = (Vec::new(), Vec::new());
         let reached = reader.meter.map(Meter::file).unwrap_or_default();
         let allowance = Allowance::new(size, options.max_unpacked, &signals);
@@ -171,6 +173,7 @@ impl<'r> Walk<'r> {
             modules,
             linked_by,
             references,
+            external,
             faults,
             registered,
             errors,
@@ -229,6 +232,7 @@ impl<'r> Walk<'r> {
             modules,
             linked_by,
             references: kpack,
+            external,
             faults,
             registered,
             errors,
@@ -247,6 +251,7 @@ impl<'r> Walk<'r> {
             modules,
             linked_by,
             kpack,
+            external,
             faults,
             errors,
             registered,

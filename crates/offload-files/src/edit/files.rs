@@ -79,6 +79,9 @@ pub struct Change {
     pub sha256_after: Option<String>,
     /// Its images.
     pub images: Vec<ImageChange>,
+    /// The directories with its external images, which stay as they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub external: Vec<String>,
     /// Registrations and members that have lost all of their images.
     pub emptied: Vec<String>,
     /// Whether the file is removed, or left out of the new directory, because all of its images are
@@ -229,6 +232,7 @@ impl Change {
             sha256_before: None,
             sha256_after: None,
             images: Vec::new(),
+            external: Vec::new(),
             emptied: Vec::new(),
             removed: false,
             removed_members: Vec::new(),
@@ -394,6 +398,9 @@ fn apply_verdicts(
         .zip(verdicts)
         .map(|(image, verdict)| image_change(image, verdict))
         .collect();
+    let external = report.external.iter();
+    change.external = external.map(|one| one.directory.clone()).collect();
+    change.external.dedup();
     if let Some(error) = report.errors.first() {
         bail!("{error}");
     }

@@ -103,6 +103,15 @@ pub fn merge(
     if let Some(error) = reports.iter().find_map(|report| report.errors.first()) {
         bail!("{error}");
     }
+    if let Some(build) = builds
+        .iter()
+        .find(|build| !build.report.external.is_empty())
+    {
+        bail!(
+            "`{}`: its images are in files, which its other builds do not name: link it for all architectures at once",
+            build.path.display()
+        );
+    }
     let found = differences(&builds)?;
     // Names that depend on a path make kernels look missing. Then report only the differences,
     // which have the remedy.
