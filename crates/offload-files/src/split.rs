@@ -104,8 +104,7 @@ pub(crate) fn without_images(
         spool,
         &Reached::default(),
     )?;
-    let split = builder.finish(path, piece.size(), 0)?;
-    Ok(split.context("no images")?.host)
+    Ok(builder.halves(path, piece.size(), 0)?.host)
 }
 
 /// Recompresses the streams of the file. In a zip file, recompresses only the members that overlap
@@ -346,6 +345,11 @@ impl<'s> Builder<'s> {
         if self.entries.is_empty() {
             return Ok(None);
         }
+        self.halves(path, size, repacked).map(Some)
+    }
+
+    /// The same, also without images: the host half then has the whole file.
+    fn halves(self, path: &Path, size: u64, repacked: usize) -> Result<Split> {
         let rest = self.rest.clone().into_piece(self.spool)?;
         let name = path
             .file_name()
@@ -378,12 +382,12 @@ impl<'s> Builder<'s> {
         } else {
             0
         };
-        Ok(Some(Split {
+        Ok(Split {
             host,
             parts,
             repacked,
             kept,
-        }))
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use libtest_mimic::{Failed, Trial};
+use md5::Digest as _;
 
 use crate::kinds::{folder, stubs};
 use crate::support::{
@@ -38,6 +39,10 @@ pub(super) fn trials() -> Vec<Trial> {
     };
     let mut all: Vec<Trial> = ways.into_iter().map(one).collect();
     all.push(with_llvm("kpack::split::one_file", one_file));
+    all.push(with_llvm(
+        "kpack::split::streams_of_other_compressors",
+        other_compressor,
+    ));
     all.push(with_llvm(
         "kpack::split::changed_or_lost_parts_are_named",
         refused,
@@ -257,6 +262,61 @@ fn one_file() -> Outcome {
         "text",
         &std::fs::read_to_string(work.path().join("out2/plain"))?,
     )?;
+    passed()
+}
+
+/// A bundle whose zstd stream no compressor writes: its blocks are stored as they are. Merging gives
+/// its bytes back nevertheless.
+fn other_compressor() -> Outcome {
+    let work = Work::new();
+    let source = folder().join("other.cpp");
+    let device = format!(
+        "-x hip --no-offload-new-driver --cuda-device-only --gpu-bundle-output -c {} -o plain.hipfb",
+        source.display()
+    );
+    clang(&work, &device)?;
+    let plain = std::fs::read(work.path().join("plain.hipfb"))?;
+    let size = u32::try_from(plain.len())?;
+    // Single segment, with the size in 4 bytes.
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0xa0];
+    frame.extend(size.to_le_bytes());
+    let blocks: Vec<&[u8]> = plain.chunks(100_000).collect();
+    for (index, block) in blocks.iter().enumerate() {
+        let is_last = u32::from(index + 1 == blocks.len());
+        let header = u32::try_from(block.len())? << 3 | is_last;
+        frame.extend(&header.to_le_bytes()[..3]);
+        frame.extend(*block);
+    }
+    let mut bundle = b"CCOB\x02\0\x01\0".to_vec();
+    bundle.extend((24 + u32::try_from(frame.len())?).to_le_bytes());
+    bundle.extend(size.to_le_bytes());
+    bundle.extend(&md5::Md5::digest(&plain)[..8]);
+    bundle.extend(frame);
+    work.file("stored.hipfb", bundle);
+    let host = format!(
+        "-x hip --no-offload-new-driver --cuda-host-only -Xclang -fcuda-include-gpubinary -Xclang stored.hipfb -c {} -o other.o",
+        source.display()
+    );
+    clang(&work, &host)?;
+    std::fs::create_dir(work.path().join("install"))?;
+    let stubs = stubs().display();
+    clang(
+        &work,
+        &format!(
+            "--no-offload-new-driver --hip-link -shared other.o -L{stubs} -lamdhip64 -o install/libother.so"
+        ),
+    )?;
+    let mut split = work.command(offld());
+    run(split.args(["split", "--kpack", "install", "-d", "split"]))?;
+    let report = run(work.command(offld()).args(["inspect", "split/libother.so"]))?;
+    expect_in(&report, "gfx90a")?;
+    expect_in(
+        &report,
+        "kpack: code of libother.so, 1 registration, in .kpack/",
+    )?;
+    let mut merge = work.command(offld());
+    run(merge.args(["merge", "split", "-d", "merged"]))?;
+    same_trees(&work, "install", "merged")?;
     passed()
 }
 
