@@ -80,12 +80,14 @@ pub fn prune(
         let kept = selects(0, &patterns.keep, image) || patterns.keep.is_empty();
         let dropped = selects(patterns.keep.len(), &patterns.drop, image);
         // Host code, and entries without bytes or a name, are not device images. A bitcode library
-        // is an input of compilers, and only the program itself uses images in its data.
+        // is an input of compilers, and only the program itself uses images in its data. A fatbinary
+        // needs an image, even one without code.
         let is_library =
             image.format == "bitcode" && image.container.is_none() && image.section.is_none();
         let stays = !image.is_device()
             || (image.triple.is_empty() && image.target.is_empty())
             || is_library
+            || image.is_void
             || image.in_data;
         if (kept && !dropped) || stays {
             Verdict::Keep

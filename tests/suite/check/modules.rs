@@ -5,7 +5,10 @@ use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
 use super::{Report, check, list};
-use crate::support::{Outcome, Work, expect_equal, expect_in, llvm, made, passed, run, with_llvm};
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, llvm, made, missing, nvcc, offld, output,
+    passed, run, test, text, with_llvm,
+};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
@@ -19,7 +22,45 @@ pub(super) fn trials() -> Vec<Trial> {
             libraries,
         ),
         with_llvm("check::modules::data_of_a_program_is_unknown", data),
+        test(
+            "releases::check::modules::cubins_without_code_fit_every_gpu",
+            cubins_without_code,
+        ),
     ]
+}
+
+/// nvcc adds a cubin to sources without device code, as in `libnppc.so`. No GPU needs another one, and
+/// prune leaves it.
+fn cubins_without_code() -> Outcome {
+    let Some(nvcc) = nvcc() else {
+        return missing("nvcc (make setup-cuda)");
+    };
+    let work = Work::new();
+    let build = |name: &str, source: &str| -> Result<(), Failed> {
+        work.file("unit.cu", source);
+        let mut command = work.command(nvcc.join("bin/nvcc"));
+        command.args(["-gencode", "arch=compute_75,code=sm_75", "-shared"]);
+        command.args(["-Xcompiler", "-fPIC", "unit.cu", "-o", name]);
+        run(&mut command)?;
+        Ok(())
+    };
+    let answer = |name: &str| -> Result<String, Failed> {
+        let report = output(
+            work.command(offld())
+                .args(["check", "--for", "sm_90", name]),
+        )?;
+        Ok(text(&report.stdout))
+    };
+    build("libhost.so", "int host() { return 1; }\n")?;
+    let report = answer("libhost.so")?;
+    expect_in(&report, "sm_90: yes (the images have no code")?;
+    build("libdata.so", "__device__ int data = 1;\n")?;
+    expect_in(&answer("libdata.so")?, "sm_90: no in .nv_fatbin: ")?;
+    let mut prune = work.command(offld());
+    run(prune.args(["prune", "--keep", "sm_90", "libhost.so", "-o", "pruned.so"]))?;
+    let [old, new] = ["libhost.so", "pruned.so"].map(|name| std::fs::read(work.path().join(name)));
+    ensure(old? == new?, || "the library changed")?;
+    passed()
 }
 
 /// Compiles a code object for an AMD GPU.

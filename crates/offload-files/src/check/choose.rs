@@ -156,8 +156,16 @@ pub(super) fn load(unit: &Unit<'_>, wanted: &Wanted) -> Load {
             Some(image),
             format!("image {} ({}): {why}", image.index, short_name(image)),
         ),
+        (None, None) if is_void(unit) => {
+            load(Answer::Yes, None, "the images have no code".to_owned())
+        }
         (None, None) => load(Answer::No, None, no_image_text(unit, device, &fits)),
     }
+}
+
+/// Whether the images of a unit have no code and no data.
+fn is_void(unit: &Unit<'_>) -> bool {
+    !unit.images.is_empty() && unit.images.iter().all(|image| image.is_void)
 }
 
 /// Whether a driver could link the relocatable code of a program for a device that loads no linked
@@ -186,7 +194,7 @@ pub(super) fn doubt_some(check: &mut FileCheck) {
         .iter_mut()
         .filter(is_cuda)
         .flat_map(|unit| &unit.loads)
-        .filter(|load| load.answer == Answer::Yes)
+        .filter(|load| load.answer == Answer::Yes && load.image.is_some())
     {
         *fitting.entry(load.device.clone()).or_default() += 1;
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
-use object::{FileKind, elf};
+use object::{FileKind, Object as _, ObjectSection as _, SectionFlags, elf};
 
 use super::bytes_of;
 use super::report::{Choice, Image};
@@ -36,6 +36,7 @@ pub(super) fn add(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<Cursor> {
             name_gpu(walk, cursor, &mut image);
         }
     }
+    image.is_void = format == "cubin" && is_void(data);
     if format == "ptx" && image.target.is_empty() {
         name_ptx(data, &mut image);
     }
@@ -192,6 +193,7 @@ pub(super) fn unread(index: usize, cursor: &Cursor, format: &'static str, size: 
         codes: None,
         extracted: None,
         in_data: facts.in_data,
+        is_void: false,
         choice: Choice::default(),
         piece: None,
     }
@@ -281,6 +283,18 @@ fn choice_of(data: &[u8], format: &str) -> Result<Choice> {
         _ => {}
     }
     Ok(choice)
+}
+
+/// Whether the cubin `data` has no code and no data: no section that a GPU has in its memory.
+fn is_void(data: &[u8]) -> bool {
+    let Ok(file) = object::File::parse(data) else {
+        return false;
+    };
+    let in_memory = |flags: SectionFlags| match flags {
+        SectionFlags::Elf { sh_flags, .. } => sh_flags.contains(elf::SHF_ALLOC),
+        _ => true,
+    };
+    !file.sections().any(|section| in_memory(section.flags()))
 }
 
 /// Whether the SPIR-V module `data` declares the capability of shaders and not that of kernels

@@ -227,6 +227,10 @@ pub struct Image {
     /// Whether it is in a section of plain data, where only its headers identify it as device code.
     /// The program loads it by itself, or passes it to a compiler.
     pub in_data: bool,
+    /// Whether it is a cubin with neither code nor data: nvcc adds such images to sources without
+    /// device code.
+    #[serde(skip)]
+    pub(crate) is_void: bool,
     /// The properties by which a runtime chooses an image, if requested.
     #[serde(skip)]
     pub(crate) choice: Choice,
