@@ -306,6 +306,8 @@ pub struct LinkSettings {
     /// `--wrapper-external-images`, the last one: the directory for images in files. Empty for the
     /// default, a directory beside the output.
     pub external_images: Option<PathBuf>,
+    /// `--wrapper-kpack`.
+    pub kpack: bool,
     /// The options for device code.
     pub device: DeviceOptions,
     /// The options of the host link.
@@ -494,6 +496,7 @@ impl LinkSettings {
             Id::Cache => cache.folder = named("--wrapper-cache"),
             Id::Distribute => run.distribute = distribute("--wrapper-distribute", value)?.into(),
             Id::ExternalImages => self.external_images = Some(PathBuf::from(value)),
+            Id::Kpack => self.kpack = true,
             Id::StableNames => run.kernel_names = names("--wrapper-stable-names", value)?.into(),
             Id::LateImages => run.late_images = late_images("--wrapper-late-images", value)?.into(),
             Id::Launcher => run.launching.launcher = named("--wrapper-launcher"),

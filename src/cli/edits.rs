@@ -325,7 +325,7 @@ impl EditOptions {
             .iter()
             .map(|directory| {
                 format!(
-                    "; images in `{}` stay: edit that directory",
+                    "; images in `{}` stay: edit them there",
                     printable(directory)
                 )
             })

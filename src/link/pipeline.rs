@@ -9,6 +9,7 @@ mod kernels;
 mod late;
 mod line_inputs;
 mod names;
+mod packs;
 mod steps;
 
 use std::ffi::OsString;
@@ -157,7 +158,10 @@ fn link(
 ) -> Result<()> {
     let background = Background::new(settings, session);
     let link = Link::new(arguments, settings, &background, session, ld_first);
-    let result = link.and_then(|link| link.stages());
+    let result = link.and_then(|link| {
+        link.stages()?;
+        link.write_packs()
+    });
     if settings.run.dry_run && result.is_ok() {
         session.tell_of_removed_files();
     }
@@ -258,6 +262,7 @@ impl<'a> Link<'a> {
         // (`--reproduce`).
         self.write_reproduction()?;
         register::check_external(settings)?;
+        packs::check(settings)?;
 
         // The images in the containers that their runtimes read. After this, no input is read. If
         // there is no device code, or another wrapper has registered it, the link has no images.

@@ -54,13 +54,14 @@ const REGISTRATION: [&str; 9] = [
 
 /// The starts of the names of tests that run only in `make test-long`, because they take long and
 /// cover what others cover with other inputs: more linkers, larger files, more runs.
-const LONG: [&str; 17] = [
+const LONG: [&str; 18] = [
     "bench::",
     "build_systems::libtool_needs_its_word",
     "capi::c_program_under_valgrind",
     "capi::c_program_with_sanitizers",
     "edit::merge::six_builds_are_the_build_for_six",
     "edit::prune::large_data_takes_no_memory",
+    "faults::f33_external_images",
     "faults::f33_late_",
     "faults::f33_more_than_3_gib_of_images",
     "faults::thousands_of_images_in_a_container",

@@ -73,6 +73,7 @@ const CASES: &[(&str, Check)] = &[
     ),
     ("--no-lto", |r| r.device.no_lto),
     ("--no-offld-note", |r| r.no_note),
+    ("--wrapper-kpack", |r| r.kpack),
     ("--wrapper-external-images", |r| {
         r.external_images == Some(PathBuf::new())
     }),

@@ -338,7 +338,7 @@ impl Link<'_> {
         let line = host::command(self.arguments, &self.linker, &changes);
         let preloaded = self.background.take_linker();
         let is_traced = matches!(settings.run.time_trace, Some(Destination::File(_)));
-        let result = if preloaded.is_none() && !is_traced {
+        let result = if preloaded.is_none() && !is_traced && !settings.kpack {
             session.runner.replace(&line)
         } else {
             let mut host = session.trace.span(span::HOST, 0);

@@ -256,6 +256,7 @@ fn rewrite(arg: &Arg, tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
         | Id::Reproduce => Rewrite::Drop,
         Id::Distribute
         | Id::ExternalImages
+        | Id::Kpack
         | Id::LateImages
         | Id::LtoPartitions
         | Id::NoLto

@@ -4,6 +4,7 @@
 mod devices;
 mod files;
 mod programs;
+mod stopped;
 mod tools;
 
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use super::edit::SOURCE;
 use super::support::{OFFLOAD, Work, llvm, made, run};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    trials_of! { devices files programs tools }
+    trials_of! { devices files programs stopped tools }
 }
 
 /// The option, as the compiler driver takes it.

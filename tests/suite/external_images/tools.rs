@@ -142,7 +142,7 @@ fn edits() -> Outcome {
     let (report, _) = tool(&work, &["strip-device", "bin/program", "-o", "stripped"])?;
     expect_in(
         &report,
-        "unchanged; images in `program.images` stay: edit that directory",
+        "unchanged; images in `program.images` stay: edit them there",
     )?;
     run(work
         .command(offld())

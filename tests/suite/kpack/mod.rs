@@ -19,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut all = vec![
         test("kpack::fixtures_of_amd", fixtures),
         with_llvm("kpack::program_with_archives", program),
+        with_llvm("kpack::library_for_windows", windows),
         with_llvm("kpack::prune_and_replace", edits),
         with_llvm("kpack::wheels", wheels),
     ];
@@ -322,6 +323,63 @@ fn program() -> Outcome {
                 .args(["diff", "lib/libtest.so", "lib/libtest.so"]))?;
         expect_in(&kernels, "4")?;
     }
+    passed()
+}
+
+/// A library for Windows, whose sections have short names, refers to archives like others.
+fn windows() -> Outcome {
+    let work = Work::new();
+    installation(&work, "zstd-per-kernel")?;
+    make(
+        &work,
+        &json!({"output": "reference", "reference":
+            {"kpack_search_paths": PATHS, "kernel_name": "lib/libtest.so"}}),
+    )?;
+    let structs =
+        ".long 0x4B504948, 1\n.quad reference, 0\n.long 0x4B504948, 1\n.quad reference, 1\n";
+    work.file(
+        "windows.s",
+        format!(
+            ".section .hipFatB,\"dw\"\n.p2align 3\n{structs}.section .kpackrf,\"dr\"\nreference:\n\
+             .incbin \"reference\"\n.text\n.globl start\nstart: leaq structs(%rip), %rax\nret\n\
+             .section .hipFatB\nstructs:\n"
+        ),
+    );
+    run(work.command(llvm("clang")).args([
+        "--target=x86_64-pc-windows-msvc",
+        "-c",
+        "windows.s",
+        "-o",
+        "windows.obj",
+    ]))?;
+    run(work.command(llvm("lld-link")).args([
+        "/dll",
+        "/noentry",
+        "/include:start",
+        "/export:start",
+        "/out:lib/test.dll",
+        "windows.obj",
+    ]))?;
+    let shown = run(work.command(offld()).args(["inspect", "lib/test.dll"]))?;
+    expect_in(&shown, "4 device images")?;
+    expect_in(&shown, "kpack: code of lib/libtest.so, 2 registrations")?;
+    run(work
+        .command(offld())
+        .args(["check", "--for", "gfx90a", "lib/test.dll"]))?;
+    let no = refused(&work, &["--for", "gfx1100", "lib/test.dll"])?;
+    expect_in(&no, "gfx1100")?;
+    // Edits of the library leave the archives as they are, and say so.
+    let mut strip = work.command(offld());
+    let told = run(strip.args(["strip-device", "lib/libtest.so", "-o", "stripped.so"]))?;
+    expect_in(
+        &told,
+        "images in `../.kpack/test_@GFXARCH@.kpack` stay: edit them there",
+    )?;
+    for arch in ["gfx90a", "gfx942"] {
+        std::fs::remove_file(work.path().join(format!(".kpack/test_{arch}.kpack")))?;
+    }
+    let no = refused(&work, &["lib/test.dll"])?;
+    expect_in(&no, "no kpack archive ../.kpack/test_@GFXARCH@.kpack")?;
     passed()
 }
 

@@ -39,6 +39,16 @@ pub(super) fn trials() -> Vec<Trial> {
     };
     let mut all: Vec<Trial> = ways.into_iter().map(one).collect();
     all.push(with_llvm("kpack::split::one_file", one_file));
+    for (name, compile) in [
+        ("rdc", "--offload-new-driver -fgpu-rdc"),
+        ("no_rdc", "--offload-new-driver"),
+        ("old_driver", "--no-offload-new-driver"),
+    ] {
+        all.push(with_llvm(
+            &format!("kpack::split::option_of_links::{name}"),
+            move || linked(compile),
+        ));
+    }
     all.push(with_llvm(
         "kpack::split::streams_of_other_compressors",
         other_compressor,
@@ -262,6 +272,63 @@ fn one_file() -> Outcome {
         "text",
         &std::fs::read_to_string(work.path().join("out2/plain"))?,
     )?;
+    passed()
+}
+
+/// `--wrapper-kpack`: the link itself writes the archives.
+fn linked(compile: &str) -> Outcome {
+    let work = Work::new();
+    let stubs = stubs().display();
+    for name in ["main", "other", "archived"] {
+        let source = folder().join(format!("{name}.cpp"));
+        let source = source.display();
+        clang(&work, &format!("-x hip {compile} -c {source} -o {name}.o"))?;
+    }
+    let links = crate::support::made().links.display();
+    let link = |name: &str, option: &str| {
+        std::fs::create_dir_all(work.path().join(name))?;
+        clang(
+            &work,
+            &format!(
+                "{compile} --hip-link -B {links} --ld-path={links}/ld.offld main.o other.o archived.o -L{stubs} -lamdhip64 {option} -o {name}/program"
+            ),
+        )
+    };
+    link("plain", "")?;
+    let (printed, before) = ledger(&work, "plain/program")?;
+    std::fs::create_dir_all(work.path().join("packed/.kpack"))?;
+    work.file("packed/.kpack/program_gfx803.kpack", "of an older build");
+    work.file("packed/.kpack/program_2_gfx803.kpack", "of another program");
+    // The second link replaces the results of the first.
+    for _ in 0..2 {
+        link("packed", "-Wl,--wrapper-kpack")?;
+        let (printed_after, after) = ledger(&work, "packed/program")?;
+        expect_equal("output", &printed, &printed_after)?;
+        expect_equal("names", &names(&before), &names(&after))?;
+        expect_in(&after, "hip kpack lib=0 of=")?;
+        let lines = |ledger: &str| {
+            code_objects(ledger)
+                .into_iter()
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        expect_equal("code objects", &lines(&before), &lines(&after))?;
+    }
+    let mut files: Vec<String> = std::fs::read_dir(work.path().join("packed/.kpack"))?
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    files.sort();
+    expect_equal(
+        "archives",
+        "program_2_gfx803.kpack program_gfx908:xnack+.kpack program_gfx90a.kpack",
+        &files.join(" "),
+    )?;
+    run(work
+        .command(offld())
+        .args(["check", "--for", "gfx90a", "packed/program"])
+        .env("LD_LIBRARY_PATH", stubs.to_string()))?;
+    work.expect_no_temps()?;
     passed()
 }
 

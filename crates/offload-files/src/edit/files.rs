@@ -79,7 +79,8 @@ pub struct Change {
     pub sha256_after: Option<String>,
     /// Its images.
     pub images: Vec<ImageChange>,
-    /// The directories with its external images, which stay as they are.
+    /// The directories with its external images, and the paths of its kpack archives. They stay as
+    /// they are.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub external: Vec<String>,
     /// Registrations and members that have lost all of their images.
@@ -398,8 +399,9 @@ fn apply_verdicts(
         .zip(verdicts)
         .map(|(image, verdict)| image_change(image, verdict))
         .collect();
-    let external = report.external.iter();
-    change.external = external.map(|one| one.directory.clone()).collect();
+    let images = report.external.iter().map(|one| one.directory.clone());
+    let packs = report.kpack.iter().flat_map(|one| &one.search_paths);
+    change.external = images.chain(packs.cloned()).collect();
     change.external.dedup();
     if let Some(error) = report.errors.first() {
         bail!("{error}");
