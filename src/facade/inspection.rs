@@ -126,6 +126,7 @@ pub fn inspect_bytes(
 fn alone(name: &Path, piece: FileSlice, options: &InspectOptions) -> FileReport {
     let options = Options {
         alone: true,
+        packs: false,
         ..contents_options(options)
     };
     let session = Messages::discard().session();
@@ -145,6 +146,7 @@ fn contents_options(options: &InspectOptions) -> Options {
         headers_only,
         keep_bytes: !headers_only,
         max_unpacked,
+        packs: true,
         ..Options::default()
     }
 }

@@ -15,7 +15,7 @@ mod archive;
 pub(crate) mod bytes_of;
 mod containers;
 mod enter;
-pub(crate) mod external;
+pub mod external;
 pub mod folders;
 mod image;
 pub(crate) mod inflate;

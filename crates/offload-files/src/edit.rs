@@ -46,7 +46,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    fn is_keep(&self) -> bool {
+    pub(crate) fn is_keep(&self) -> bool {
         matches!(self, Verdict::Keep)
     }
 }

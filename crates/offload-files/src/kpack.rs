@@ -72,7 +72,9 @@ pub fn archive_name(group: &str, arch: &str) -> String {
 pub fn is_of_group(path: &Path, group: &str) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let rest = name.and_then(|name| name.strip_prefix(group)?.strip_prefix('_'));
-    rest.is_some_and(|rest| rest.starts_with("gfx") && rest.ends_with(".kpack"))
+    let arch = rest.and_then(|rest| rest.strip_suffix(".kpack"));
+    // `x_gfx90a_gfx942.kpack` is an archive of the group `x_gfx90a`.
+    arch.is_some_and(|arch| arch.starts_with("gfx") && !arch.contains('_'))
 }
 
 /// Moves the HIP code of `sources` into archives, which are named after `group`. Other files have no

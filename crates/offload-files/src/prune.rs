@@ -1,12 +1,12 @@
 //! Removes the device images from files that patterns do not keep.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 
-use crate::contents::report::Image;
+use crate::contents::report::{Image, Step};
 use crate::edit::Verdict;
 use crate::edit::files::{Change, Options, change};
 use offld_system::session::Session;
@@ -48,6 +48,22 @@ fn add_remedy(change: &mut Change, patterns: &Patterns) {
     ));
 }
 
+/// Keeps the images of fatbinaries that would lose all of them, if none has code: a fatbinary needs
+/// an image, and code for no device is missing without them.
+fn keep_void(images: &[Image], verdicts: &mut [Verdict]) {
+    let mut used: HashSet<&[Step]> = HashSet::new();
+    for (image, verdict) in images.iter().zip(&*verdicts) {
+        if verdict.is_keep() || !image.is_void {
+            used.insert(&image.path);
+        }
+    }
+    for (image, verdict) in images.iter().zip(verdicts) {
+        if image.is_void && !used.contains(image.path.as_slice()) {
+            *verdict = Verdict::Keep;
+        }
+    }
+}
+
 /// Removes the images from `files` that `patterns` do not keep. An error in a file is in its
 /// change.
 ///
@@ -80,14 +96,12 @@ pub fn prune(
         let kept = selects(0, &patterns.keep, image) || patterns.keep.is_empty();
         let dropped = selects(patterns.keep.len(), &patterns.drop, image);
         // Host code, and entries without bytes or a name, are not device images. A bitcode library
-        // is an input of compilers, and only the program itself uses images in its data. A fatbinary
-        // needs an image, even one without code.
+        // is an input of compilers, and only the program itself uses images in its data.
         let is_library =
             image.format == "bitcode" && image.container.is_none() && image.section.is_none();
         let stays = !image.is_device()
             || (image.triple.is_empty() && image.target.is_empty())
             || is_library
-            || image.is_void
             || image.in_data;
         if (kept && !dropped) || stays {
             Verdict::Keep
@@ -95,7 +109,11 @@ pub fn prune(
             Verdict::Drop
         }
     };
-    let decide = |_: &Path, images: &[Image]| Ok(images.iter().map(verdict).collect());
+    let decide = |_: &Path, images: &[Image]| {
+        let mut verdicts: Vec<Verdict> = images.iter().map(verdict).collect();
+        keep_void(images, &mut verdicts);
+        Ok(verdicts)
+    };
     let mut changes = change(files, options, session, &decide)?;
     changes
         .iter_mut()

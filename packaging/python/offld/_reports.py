@@ -9,7 +9,22 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union, c
 
 from offld import _offld
 from offld._errors import Error
-from offld._types import CheckReport, DiffReport, Entries, GateReport, Kernel, Level, LinkedBy, Module, Registration, SizeReport, Step
+from offld._types import (
+    CheckReport,
+    DiffReport,
+    Entries,
+    ExternalImages,
+    Fault,
+    GateReport,
+    Kernel,
+    Level,
+    LinkedBy,
+    Module,
+    PackReference,
+    Registration,
+    SizeReport,
+    Step,
+)
 
 __all__ = ["FileReport", "Image", "StrPath", "check", "diff", "gate", "images", "inspect", "inspect_bytes", "size"]
 
@@ -102,6 +117,12 @@ class FileReport:
     modules: Tuple[Module, ...]
     #: The linkers of the device code, from offld's notes.
     linked_by: Tuple[LinkedBy, ...]
+    #: The references to kpack archives.
+    kpack: Tuple[PackReference, ...]
+    #: The images in files beside the programs.
+    external: Tuple[ExternalImages, ...]
+    #: The contradictions between programs and the files with their code.
+    faults: Tuple[Fault, ...]
     #: Messages about unreadable parts, each with its location in the file.
     errors: Tuple[str, ...]
 
@@ -124,6 +145,9 @@ def _report(inspected: _offld.Inspected) -> FileReport:
         entries=tuple(found["entries"]),
         modules=tuple(found["modules"]),
         linked_by=tuple(found["linked_by"]),
+        kpack=tuple(found["kpack"]),
+        external=tuple(found["external"]),
+        faults=tuple(found["faults"]),
         errors=tuple(found["errors"]),
     )
 

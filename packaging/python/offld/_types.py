@@ -78,7 +78,7 @@ class _StepInSome(_StepInAll, total=False):
 
 
 # `in` is a keyword in Python.
-_StepIn = TypedDict("_StepIn", {"in": Literal["member", "compressed", "section", "symbol", "container"]})
+_StepIn = TypedDict("_StepIn", {"in": Literal["member", "compressed", "section", "symbol", "container", "file"]})
 
 
 class Step(_StepInSome, _StepIn):
@@ -128,6 +128,50 @@ class LinkedBy(TypedDict):
     members: List[str]
     offld: str
     device_compiler: Optional[str]
+
+
+class Pack(TypedDict):
+    """A kpack archive with code of a program."""
+
+    file: str
+    architectures: List[str]
+    images: int
+
+
+class PackReference(TypedDict):
+    """A program's reference to kpack archives."""
+
+    members: List[str]
+    binary: str
+    search_paths: List[str]
+    registrations: List[int]
+    packs: List[Pack]
+
+
+class ExternalFile(TypedDict):
+    """A file beside a program, with an image."""
+
+    name: str
+    target: str
+    size: int
+    found: Optional[bool]
+
+
+class ExternalImages(TypedDict):
+    """The images of one registration that are in files beside the program."""
+
+    members: List[str]
+    runtime: str
+    directory: str
+    files: List[ExternalFile]
+
+
+class Fault(TypedDict):
+    """A contradiction between a program and the files with its code, or in a kpack archive."""
+
+    members: List[str]
+    what: str
+    text: str
 
 
 class FileSize(TypedDict):

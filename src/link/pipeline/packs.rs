@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::Link;
 use crate::args::settings::LinkSettings;
+use offld_system::atomic_file::is_special;
 use offld_system::io::file_slice::Spool;
 use offld_system::io::outputs::Outputs;
 use offload_files::edit::files::replace_with_attributes;
@@ -43,10 +44,16 @@ impl Link<'_> {
             let name = name.and_then(|name| name.to_str()).map(str::to_owned);
             name.with_context(|| format!("{OPTION}: `{}` is not UTF-8", output.display()))
         };
-        let group = name(output.file_stem())?;
+        if is_special(output) {
+            return Ok(());
+        }
+        // The linker may have written through a symbolic link, and the loader takes the real path.
+        let output = &fs::canonicalize(output)
+            .with_context(|| format!("cannot read `{}`", output.display()))?;
+        let group = name(output.file_name())?;
         let source = Source {
             path: output.to_path_buf(),
-            binary: name(output.file_name())?,
+            binary: group.clone(),
         };
         let mut spool = Spool::new(session);
         let unpacked = kpack::split(&[source], &group, session, &mut spool)?;

@@ -11,9 +11,10 @@ use anyhow::{Context, Result, bail};
 use crate::args::settings::LinkSettings;
 use crate::link::payload::{Payload, PayloadImage};
 use crate::link::register::RegisterContext;
-use offld_system::atomic_file;
+use offld_system::atomic_file::{self, is_special};
 use offld_system::io::rope::Rope;
 use offld_system::session::Session;
+use offload_files::contents::external;
 use offload_formats::external_images::{self, Devices, Digest, ExternalImage, Table};
 use offload_formats::model::{ObjectFormat, OffloadKind};
 use offload_formats::registration::ImageSection;
@@ -35,13 +36,16 @@ const SUFFIX: &str = ".images";
 pub(crate) struct ExternalFiles {
     /// The table of each payload, in their order.
     pub(super) tables: Vec<Vec<u8>>,
-    /// The directory, if no other program has files in it.
-    own_directory: Option<PathBuf>,
+    /// Whether the files are in the default directory. Links of other programs may use the files in
+    /// other directories, so that those are never removed.
+    is_default: bool,
     /// The directory, if the link created it.
     new_directory: Option<PathBuf>,
-    /// The names of all files.
-    names: Vec<String>,
+    /// All files.
+    files: Vec<PathBuf>,
     new_files: Vec<PathBuf>,
+    /// The files of the previous program at the output's path.
+    old_files: Vec<PathBuf>,
 }
 
 /// Writes the images of `payloads` to files, if the user asks for it.
@@ -64,8 +68,10 @@ pub(crate) fn external_files(
     };
     let parent = context.output.parent().unwrap_or(Path::new(""));
     let place = parent.join(&directory);
-    let is_own = chosen.as_os_str().is_empty();
-    files.own_directory = is_own.then(|| place.clone());
+    files.is_default = chosen.as_os_str().is_empty();
+    if files.is_default && !is_special(context.output) {
+        files.old_files = external::files_of(context.output);
+    }
     let text = directory
         .to_str()
         .filter(|text| !text.contains('\0'))
@@ -80,7 +86,7 @@ pub(crate) fn external_files(
         for image in &payload.images {
             session.signals.check()?;
             let (contents, described) = described(payload.kind, image, host_arch)?;
-            if !context.settings.run.dry_run {
+            if !context.settings.run.dry_run && !is_special(context.output) {
                 files.write(&place, &described.name, described.digest, &contents)?;
             }
             table.images.push(described);
@@ -112,6 +118,13 @@ pub(crate) fn check_external(settings: &LinkSettings) -> Result<()> {
 
 /// Checks that the images of this link can be in files.
 fn check(payloads: &[Payload], context: &RegisterContext<'_>) -> Result<()> {
+    let output = context.output;
+    if output.is_symlink() {
+        bail!(
+            "{OPTION}: the output `{}` is a symbolic link, but the program looks for its images beside the target of the link: name the target as the output",
+            output.display()
+        );
+    }
     let triple = context.host_triple;
     if ObjectFormat::of(triple) != ObjectFormat::Elf || !triple.contains("linux") {
         bail!("{OPTION} is for programs for Linux, not for {triple}");
@@ -185,14 +198,14 @@ impl ExternalFiles {
     /// Writes a file, unless it exists already.
     fn write(&mut self, directory: &Path, name: &str, digest: u64, contents: &Rope) -> Result<()> {
         let path = directory.join(name);
-        self.names.push(name.to_owned());
+        self.files.push(path.clone());
         if is_written(&path, digest) {
             return Ok(());
         }
-        if !directory.exists() {
-            fs::create_dir_all(directory).with_context(|| {
-                format!("cannot create the directory `{}`", directory.display())
-            })?;
+        let is_new = !directory.exists();
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create the directory `{}`", directory.display()))?;
+        if is_new {
             self.new_directory = Some(directory.to_path_buf());
         }
         if !path.exists() {
@@ -206,11 +219,15 @@ impl ExternalFiles {
     pub(crate) fn keep(mut self) {
         self.new_files.clear();
         self.new_directory = None;
-        let entries = self.own_directory.as_ref().map(fs::read_dir);
-        for entry in entries.into_iter().flatten().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if has_digest(&name) && !self.names.contains(&name) {
-                let _ = fs::remove_file(entry.path());
+        let directory = self.files.first().and_then(|file| file.canonicalize().ok());
+        let directory = directory.as_deref().and_then(Path::parent);
+        for old in &self.old_files {
+            let real = old.canonicalize();
+            let is_here = real.is_ok_and(|real| real.parent() == directory);
+            let name = old.file_name();
+            let is_kept = self.files.iter().any(|file| file.file_name() == name);
+            if is_here && !is_kept {
+                let _ = fs::remove_file(old);
             }
         }
     }
@@ -218,6 +235,9 @@ impl ExternalFiles {
 
 impl Drop for ExternalFiles {
     fn drop(&mut self) {
+        if !self.is_default {
+            return;
+        }
         for file in &self.new_files {
             let _ = fs::remove_file(file);
         }
@@ -231,16 +251,4 @@ fn is_written(path: &Path, digest: u64) -> bool {
     let mut found = Digest::default();
     let read = File::open(path).and_then(|mut file| io::copy(&mut file, &mut found));
     read.is_ok() && found.finish() == digest
-}
-
-/// Whether `name` is the name of a file that this module writes.
-fn has_digest(name: &str) -> bool {
-    let stem = name
-        .strip_suffix(".co")
-        .or_else(|| name.strip_suffix(".fatbin"))
-        .or_else(|| name.strip_suffix(".img"));
-    let digest = stem.and_then(|stem| stem.rsplit_once('-'));
-    digest.is_some_and(|(_, digest)| {
-        digest.len() == 16 && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
-    })
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use libtest_mimic::{Failed, Trial};
 
 use crate::support::{
-    Outcome, Work, expect_equal, expect_in, missing, output, passed, root, run, test, text,
+    Outcome, Work, ensure, expect_equal, expect_in, missing, output, passed, root, run, test, text,
 };
 use offload_formats::external_images::{Devices, Digest, ExternalImage, Table};
 use offload_formats::model::OffloadKind;
@@ -21,6 +21,10 @@ pub(super) fn trials() -> Vec<Trial> {
         test(
             "external_images::devices::missing_files_are_named_where_they_matter",
             absent,
+        ),
+        test(
+            "external_images::devices::unloading_leaves_memory_of_others",
+            unloading,
         ),
         test(
             "releases::external_images::devices::the_ir_is_that_of_the_source",
@@ -52,8 +56,12 @@ struct Loader {
 
 impl Loader {
     fn new(archs: &[&str]) -> Result<Loader, Failed> {
+        Loader::of(MAIN, archs)
+    }
+
+    fn of(main: &str, archs: &[&str]) -> Result<Loader, Failed> {
         let work = Work::new();
-        work.file("main.c", MAIN);
+        work.file("main.c", main);
         let machine = work.path().join("machine");
         fs::create_dir_all(machine.join("sys/class"))?;
         run(work
@@ -102,6 +110,9 @@ impl Loader {
         let mut command = self.work.command(self.work.path().join("loader"));
         command.arg("table").envs(variables.iter().copied());
         let ended = output(&mut command)?;
+        ensure(ended.status.success(), || {
+            crate::support::shown(&command, &ended)
+        })?;
         Ok((text(&ended.stdout).replace('\n', " "), text(&ended.stderr)))
     }
 }
@@ -197,6 +208,41 @@ fn absent() -> Outcome {
         "2",
         &loaded.1.lines().count().to_string(),
     )?;
+    passed()
+}
+
+/// The images of CUDA are copied, and nothing else gets their address space until it is free.
+const CUDA: &str = r#"
+#include "loader.c"
+int main(int argc, char **argv) {
+  FILE *file = fopen(argv[1], "rb");
+  static char storage[1 << 16] = {1};
+  char *others[256];
+  (void)argc;
+  fread(storage, 1, sizeof storage, file);
+  const struct fatbinary *made = offld_external_cuda((struct table *)storage);
+  printf("%u\n", (unsigned)made->size);
+  for (int i = 0; i < 256; i++)
+    others[i] = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  offld_external_unload();
+  for (int i = 0; i < 256; i++)
+    *others[i] = 1;
+}
+"#;
+
+fn unloading() -> Outcome {
+    let loader = Loader::of(
+        CUDA,
+        &[
+            "sm_80_with_a_name_longer_than_a_header",
+            "sm_90_with_a_name_longer_than_a_header",
+        ],
+    )?;
+    // Both without their headers.
+    let size = 2 * ("sm_80_with_a_name_longer_than_a_header".len() - 16);
+    let (printed, messages) = loader.loaded(&[])?;
+    expect_equal("size", &format!("{size} "), &printed)?;
+    expect_equal("messages", "", &messages)?;
     passed()
 }
 

@@ -84,6 +84,20 @@ fn failed() -> Outcome {
         only_file(&work.path().join("program.images"))? == image,
         || "another file".to_owned(),
     )?;
+    // Other programs may use the files in a directory that the user names.
+    let shared = format!("{}=shared", super::OPTION);
+    run_failing(&mut link(&work, "bad", &[&shared, "-lno_such_library"]))?;
+    only_file(&work.path().join("shared"))?;
+    // A program that was renamed keeps its files.
+    run(&mut link(&work, "program", &[]))?;
+    fs::rename(work.path().join("program"), work.path().join("renamed"))?;
+    run(work
+        .command(llvm("clang"))
+        .args(crate::support::OFFLOAD)
+        .args(["-O0", "-fPIC", "-c", "main.c", "-o", "main.o"]))?;
+    run(&mut link(&work, "program", &[]))?;
+    let printed = run_offloaded(&mut work.command("./renamed"))?;
+    expect_equal("stdout", "4950 device\n", &printed)?;
     // The directory cannot be made.
     fs::write(work.path().join("blocked.images"), "")?;
     let error = run_failing(&mut link(&work, "blocked", &[]))?;
@@ -112,5 +126,11 @@ fn refused() -> Outcome {
     ]);
     let error = run_failing(&mut link)?;
     expect_in(&error, "omit --compress")?;
+    std::os::unix::fs::symlink("elsewhere/program", work.path().join("alias"))?;
+    let error = run_failing(&mut super::link(&work, "alias", &[]))?;
+    expect_in(&error, "the output `alias` is a symbolic link")?;
+    // Configuration scripts link to this file.
+    run(&mut super::link(&work, "/dev/null", &[]))?;
+    expect_no_file(std::path::Path::new("/dev/null.images"))?;
     passed()
 }

@@ -146,6 +146,8 @@ fn any_directory() -> Outcome {
         work.command("./program")
             .current_dir(root.join("moved tree/bin")),
     )?;
+    // Started by the dynamic loader, as bundled programs are.
+    device(work.command("/lib64/ld-linux-x86-64.so.2").arg(&program))?;
     std::os::unix::fs::symlink(&program, root.join("alias"))?;
     device(&mut work.command(root.join("alias")))?;
     let path = std::env::join_paths([root.join("moved tree/bin")])?;

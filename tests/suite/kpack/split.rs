@@ -299,9 +299,16 @@ fn linked(compile: &str) -> Outcome {
     std::fs::create_dir_all(work.path().join("packed/.kpack"))?;
     work.file("packed/.kpack/program_gfx803.kpack", "of an older build");
     work.file("packed/.kpack/program_2_gfx803.kpack", "of another program");
+    work.file(
+        "packed/.kpack/program_gfx90a_gfx803.kpack",
+        "of another program",
+    );
     // The second link replaces the results of the first.
     for _ in 0..2 {
+        // An archive of the program `program_gfx90a`.
+        let other = work.file("packed/.kpack/program_gfx90a_gfx803.kpack", "KPAK");
         link("packed", "-Wl,--wrapper-kpack")?;
+        std::fs::remove_file(other)?;
         let (printed_after, after) = ledger(&work, "packed/program")?;
         expect_equal("output", &printed, &printed_after)?;
         expect_equal("names", &names(&before), &names(&after))?;

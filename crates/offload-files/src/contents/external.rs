@@ -43,7 +43,7 @@ pub(super) fn tables(walk: &mut Walk<'_>, cursor: &Cursor) -> Result<()> {
 }
 
 /// The files with images of the program at `path`, if it is one.
-pub(crate) fn files_of(path: &Path) -> Vec<PathBuf> {
+pub fn files_of(path: &Path) -> Vec<PathBuf> {
     let Ok(piece) = FileSlice::try_open_one_of_many(path) else {
         return Vec::new();
     };

@@ -113,6 +113,7 @@ static uint64_t digest_of(const unsigned char *at, uint64_t size) {
 struct object {
   uintptr_t address;
   const char *name; /* as the loader found it; none for the program itself */
+  int has_interpreter;
 };
 
 static int find_object(struct dl_phdr_info *info, size_t size, void *found) {
@@ -120,6 +121,9 @@ static int find_object(struct dl_phdr_info *info, size_t size, void *found) {
   (void)size;
   for (int i = 0; i < info->dlpi_phnum; i++) {
     const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+    if (i == 0)
+      object->has_interpreter = 0;
+    object->has_interpreter |= segment->p_type == PT_INTERP; /* before all PT_LOAD */
     if (segment->p_type != PT_LOAD || object->address - (info->dlpi_addr + segment->p_vaddr) >= segment->p_memsz)
       continue;
     int is_program = (uintptr_t)info->dlpi_phdr == getauxval(AT_PHDR);
@@ -132,13 +136,19 @@ static int find_object(struct dl_phdr_info *info, size_t size, void *found) {
 /* Writes the real path of the program or library with the table to `path`, and returns the length of its directory, which a slash ends; 0 on
  * failure. */
 static size_t own_path(const struct table *table, char path[PATH_MAX]) {
-  struct object object = {(uintptr_t)table, NULL};
+  struct object object = {(uintptr_t)table, NULL, 0};
   dl_iterate_phdr(find_object, &object);
-  if (!realpath(object.name ? object.name : "/proc/self/exe", path)) {
-    const char *started = (const char *)getauxval(AT_EXECFN);
-    if (object.name || !started || !realpath(started, path))
-      return 0;
+  const char *names[] = {object.name ? object.name : "/proc/self/exe", NULL};
+  if (!object.name)
+    names[1] = (const char *)getauxval(AT_EXECFN);
+  /* If the user has started the dynamic loader with the program as its argument, the process is the loader's. */
+  if (!object.name && object.has_interpreter && !getauxval(AT_BASE) && names[1]) {
+    const char *process = names[0];
+    names[0] = names[1];
+    names[1] = process;
   }
+  if (!realpath(names[0], path) && (!names[1] || !realpath(names[1], path)))
+    return 0;
   return (size_t)(strrchr(path, '/') + 1 - path);
 }
 
@@ -370,7 +380,8 @@ static char *put_entry(char *at, uint64_t offset, uint64_t size, const char *id)
 
 /* Returns a bundle of the images that fit, for HIP's runtime; one without images if none does. */
 const void *offld_external_hip(const struct table *table) {
-  static const char none[] = "__CLANG_OFFLOAD_BUNDLE__\0\0\0\0\0\0\0";
+  /* Some releases read a whole page. */
+  static const char none[4096] = "__CLANG_OFFLOAD_BUNDLE__";
   size_t head = sizeof bundle_magic + 8 + 24 + sizeof host_entry;
   for (uint32_t i = 0; i < table->count; i++)
     head += 24 + strlen(text(table, image_at(table, i)->id));
@@ -414,7 +425,8 @@ const void *offld_external_cuda(const struct table *table) {
     if (!slots[i].at || size < sizeof none)
       continue;
     at = put(at, slots[i].at + sizeof none, size - sizeof none);
-    munmap(slots[i].at, pages(size));
+    /* The address space stays reserved until the whole region is unmapped. */
+    mmap(slots[i].at, pages(size), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
   }
   ((struct fatbinary *)fatbinary)->size = (uint64_t)(at - fatbinary) - sizeof none;
   return fatbinary;
