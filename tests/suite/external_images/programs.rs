@@ -8,9 +8,10 @@ use libtest_mimic::{Failed, Trial};
 
 use super::{files_in, link, object, only_file};
 use crate::kinds::{Case, Wrapper};
+use crate::kit::{HOLES, Image};
 use crate::support::{
     OFFLOAD, Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made,
-    missing, output, passed, run, run_offloaded, test, text, with_llvm,
+    missing, output, passed, root, run, run_offloaded, test, text, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -51,6 +52,12 @@ pub(super) fn trials() -> Vec<Trial> {
             unloaded,
         ),
     ]);
+    for kind in ["-static", "-static-pie"] {
+        all.push(with_llvm(
+            &format!("external_images::programs::linked_with{kind}"),
+            move || static_program(kind),
+        ));
+    }
     all.push(test(
         "releases::external_images::programs::libomptarget_19",
         || release(19),
@@ -311,6 +318,30 @@ fn setuid() -> Outcome {
         "cannot load device code from files: the program runs with the rights of another user",
     )?;
     expect_not_in(&text(&ended.stdout), "device")?;
+    passed()
+}
+
+/// A static program has no dynamic loader that knows its path. The stub of the runtime is part of it.
+fn static_program(kind: &str) -> Outcome {
+    let work = Work::new();
+    let host = "int main(void) { return 0; }\n";
+    work.fat_with("a.o", &[Image::amd("gfx90a", "A")], host)?;
+    let compiler = work.tool("tools/clang", &HOLES.replace("SIZE", "4096"));
+    run(work
+        .command("cc")
+        .args(["-fPIE", "-c", "-o", "stub.o"])
+        .arg(root().join("runtime-stubs/openmp.c")))?;
+    let mut linking = work.command(llvm("clang"));
+    linking.env("OFFLD_CLANG", compiler);
+    linking
+        .args(["--offload-link", kind, "-B"])
+        .arg(&made().links);
+    run(linking.args(["a.o", "stub.o", "-o", "program", super::OPTION]))?;
+    only_file(&work.path().join("program.images"))?;
+    let mut start = work.command("./program");
+    start.env("HSA_OVERRIDE_GFX_VERSION", "9.0.10");
+    let registered = run(start.env_remove("OFFLD_LEDGER"))?;
+    expect_in(&registered, "openmp register lib=0 images=1 ")?;
     passed()
 }
 

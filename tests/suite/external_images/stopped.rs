@@ -39,7 +39,11 @@ fn other_object(work: &Work, round: u32) -> Result<(), Failed> {
     compile
         .args(OFFLOAD)
         .args(["-O0", "-fPIC", "-c", "main.c", "-o", "main.o"]);
-    let level = if round.is_multiple_of(2) { "-O1" } else { "-O2" };
+    let level = if round.is_multiple_of(2) {
+        "-O1"
+    } else {
+        "-O2"
+    };
     run(compile.arg(level))?;
     Ok(())
 }
