@@ -162,7 +162,7 @@ fn fitting() -> Outcome {
     loader.with_gpus(&[90402, 110_000])?;
     let one = "gfx942 gfx9-4-generic sm_90 x86_64 ";
     expect_equal("gfx942", one, &loader.loaded(nothing)?.0)?;
-    // The runtime is told to take code for other devices.
+    // This variable makes the runtime take code for other devices.
     let all = format!("{} ", ALL.join(" "));
     for name in ["HSA_OVERRIDE_GFX_VERSION", "HSA_OVERRIDE_GFX_VERSION_1"] {
         let loaded = loader.loaded(&[(name, "9.0.10")])?;
