@@ -11,11 +11,13 @@ use clap::Args;
 use rayon::prelude::*;
 
 use offld_system::io::file_slice::{FileSlice, Spool};
+use offld_system::io::output_directory::OutputDirectory;
+use offld_system::io::outputs::Outputs;
 use offld_system::session::Session;
 use offld_system::shell::{self, Shell};
 use offld_system::terminal::wrapped;
 use offld_system::threads;
-use offload_files::edit::files::{copy_checked, copy_while, copy_with_attributes, tree};
+use offload_files::edit::files::{Tree, copy_checked, copy_while, copy_with_attributes};
 use offload_files::kpack;
 use offload_files::merge::builds::{Merged, Outcome, merge};
 use offload_files::merge::merge_folders;
@@ -115,7 +117,7 @@ fn parts(files: &[PathBuf], options: &Options, session: &Session, text: &mut Str
         let name = job.host.0.file_name().unwrap_or_default();
         let dir = || options.dir.clone().unwrap_or_default();
         let place = options.output.clone().unwrap_or_else(|| dir().join(name));
-        return join_packed(&job, &place, session, text);
+        return join_packed(&job, &place, Outputs::new(session), session, text);
     }
     let Some(host) = opened.iter().position(|(_, piece)| is_host_part(piece)) else {
         return builds(&opened, options, session, text);
@@ -128,7 +130,7 @@ fn parts(files: &[PathBuf], options: &Options, session: &Session, text: &mut Str
         (Some(output), _) => output.clone(),
         (None, dir) => dir.clone().unwrap_or_default().join(name_of(&job.host)?),
     };
-    join_parts(&job, &place, session, text)
+    join_parts(&job, &place, Outputs::new(session), session, text)
 }
 
 fn builds(
@@ -168,9 +170,13 @@ fn builds(
     if let Some(dir) = &options.dir {
         fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
     }
-    copy_checked(first, &merged.bytes, &place, session, &|piece| {
-        merged.check(&place, piece, session)
-    })?;
+    copy_checked(
+        first,
+        &merged.bytes,
+        &place,
+        Outputs::new(session),
+        &|piece| merged.check(&place, piece, session),
+    )?;
     if place != Path::new("-") {
         text.push_str(&line(&place, files.len(), &merged));
     }
@@ -240,10 +246,16 @@ fn build_folders(
     Ok(())
 }
 
-fn join_parts(job: &Job, place: &Path, session: &Session, text: &mut String) -> Result<()> {
+fn join_parts(
+    job: &Job,
+    place: &Path,
+    outputs: Outputs,
+    session: &Session,
+    text: &mut String,
+) -> Result<()> {
     let mut spool = Spool::new(session);
     let joined = join(job, &mut spool)?;
-    copy_while(&job.host.0, &joined.bytes, place, session, &|| {
+    copy_while(&job.host.0, &joined.bytes, place, outputs, &|| {
         joined.check()
     })?;
     if place != Path::new("-") {
@@ -265,10 +277,16 @@ fn join_parts(job: &Job, place: &Path, session: &Session, text: &mut String) -> 
 }
 
 /// Restores one file whose HIP code is in kpack archives.
-fn join_packed(job: &kpack::Job, place: &Path, session: &Session, text: &mut String) -> Result<()> {
+fn join_packed(
+    job: &kpack::Job,
+    place: &Path,
+    outputs: Outputs,
+    session: &Session,
+    text: &mut String,
+) -> Result<()> {
     let mut spool = Spool::new(session);
     let joined = kpack::merge(job, &mut spool)?;
-    copy_while(&job.host.0, &joined.bytes, place, session, &|| {
+    copy_while(&job.host.0, &joined.bytes, place, outputs, &|| {
         joined.check()
     })?;
     if place != Path::new("-") {
@@ -302,20 +320,23 @@ enum Work {
 
 /// Joins all parts in a directory, and copies all other files.
 fn join_folder(from: &Path, to: &Path, session: &Session, text: &mut String) -> Result<()> {
-    let all = plan(from, to)?;
+    let (tree, all) = plan(from, to)?;
+    let directory = OutputDirectory::new(to, session)?;
+    tree.make(&directory)?;
     let each = |work: &Work| -> Result<String> {
         session.signals.check()?;
         let mut text = String::new();
+        let outputs = directory.outputs(session);
         match work {
             Work::Copy(path, place) => {
-                copy_with_attributes(path, &open(path)?.1.into(), place, session)?
+                copy_with_attributes(path, &open(path)?.1.into(), place, outputs)?
             }
             Work::Merge { host, parts, place } => {
                 let job = Job {
                     host: open(host)?,
                     parts: parts.iter().map(|path| open(path)).collect::<Result<_>>()?,
                 };
-                join_parts(&job, place, session, &mut text)?;
+                join_parts(&job, place, outputs, session, &mut text)?;
             }
             Work::Unpack {
                 recipe,
@@ -331,22 +352,23 @@ fn join_folder(from: &Path, to: &Path, session: &Session, text: &mut String) -> 
                         .map(|path| open(path))
                         .collect::<Result<_>>()?,
                 };
-                join_packed(&job, place, session, &mut text)?;
+                join_packed(&job, place, outputs, session, &mut text)?;
             }
         }
         Ok(text)
     };
     let done: Vec<Result<String>> = threads::in_parallel(|| all.par_iter().map(each).collect());
-    text.extend(done.iter().flatten().map(String::as_str));
-    done.into_iter().find_map(Result::err).map_or(Ok(()), Err)
+    let done = done.into_iter().collect::<Result<Vec<_>>>()?;
+    directory.commit()?;
+    text.extend(done);
+    Ok(())
 }
 
-/// Lists the tasks for everything below a directory, and creates the directories and symlinks at
-/// the destination.
-fn plan(from: &Path, to: &Path) -> Result<Vec<Work>> {
-    let (mut files, mut hosts) = (Vec::new(), Vec::new());
-    tree(from, to, true, &mut files)?;
-    let mut all = unpacked(from, to, &mut files)?;
+/// Lists the tasks for everything below a directory.
+fn plan(from: &Path, to: &Path) -> Result<(Tree, Vec<Work>)> {
+    let mut tree = Tree::list(from, to)?;
+    let mut all = unpacked(from, to, &mut tree)?;
+    let (files, mut hosts) = (std::mem::take(&mut tree.files), Vec::new());
     for (path, _) in files
         .iter()
         .filter(|(path, _)| path.extension().is_some_and(|end| end == "host"))
@@ -386,12 +408,13 @@ fn plan(from: &Path, to: &Path) -> Result<Vec<Work>> {
             place: place.with_extension(""),
         });
     }
-    Ok(all)
+    Ok((tree, all))
 }
 
-/// Takes the recipes, the archives and the programs of `offld split --kpack` out of `files`, and
-/// lists their tasks. Directories of the destination that would have only these stay away.
-fn unpacked(from: &Path, to: &Path, files: &mut Vec<(PathBuf, PathBuf)>) -> Result<Vec<Work>> {
+/// Takes the recipes, the archives and the programs of `offld split --kpack` out of `tree`, with the
+/// directories that have only recipes and archives, and lists their tasks.
+fn unpacked(from: &Path, to: &Path, tree: &mut Tree) -> Result<Vec<Work>> {
+    let files = &mut tree.files;
     let folder = from.join(kpack::DIRECTORY);
     let mut recipes = Vec::new();
     for (path, place) in files.iter() {
@@ -425,13 +448,15 @@ fn unpacked(from: &Path, to: &Path, files: &mut Vec<(PathBuf, PathBuf)>) -> Resu
         });
     }
     files.retain(|(path, _)| !taken.contains(path));
-    // `tree` has made the directories of the recipes. Only empty ones can be removed.
+    let emptied: HashSet<&Path> = recipes
+        .iter()
+        .flat_map(|(_, place, _)| {
+            let above = place.ancestors().skip(1);
+            above.take_while(|folder| *folder != to)
+        })
+        .collect();
     let is_needed = |folder: &Path| files.iter().any(|(_, place)| place.starts_with(folder));
-    for (_, place, _) in &recipes {
-        let made = place.ancestors().skip(1);
-        made.take_while(|folder| *folder != to && !is_needed(folder))
-            .take_while(|folder| fs::remove_dir(folder).is_ok())
-            .for_each(drop);
-    }
+    tree.directories
+        .retain(|(_, place)| !emptied.contains(place.as_path()) || is_needed(place));
     Ok(all)
 }

@@ -9,7 +9,7 @@ use clap::Args;
 use rayon::prelude::*;
 
 use offld_system::io::file_slice::{FileSlice, Spool};
-use offld_system::io::outputs::Outputs;
+use offld_system::io::output_directory::OutputDirectory;
 use offld_system::io::rope::Rope;
 use offld_system::progress::{Meter, Reached};
 use offld_system::session::Session;
@@ -17,7 +17,7 @@ use offld_system::shell::{self, Shell};
 use offld_system::table::{self, Style};
 use offld_system::terminal::wrapped;
 use offld_system::threads;
-use offload_files::edit::files::{copy_with_attributes, keep_attributes, tree};
+use offload_files::edit::files::{Tree, copy_with_attributes, keep_attributes};
 use offload_files::edit::split_manifest::Device;
 use offload_files::kpack::{self, Source};
 use offload_files::split::{Split, split};
@@ -59,21 +59,23 @@ pub(super) struct Options {
 
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     let session = Session::of(shell);
-    let mut files = Vec::new();
+    let mut tree = Tree::default();
     for path in &options.files {
-        let found = if path.is_dir() {
-            tree(path, &options.dir, true, &mut files)
+        if path.is_dir() {
+            tree.extend(Tree::list(path, &options.dir)?);
         } else {
             let name = path
                 .file_name()
-                .with_context(|| format!("{}: path without a file name", path.display()));
-            name.map(|name| files.push((path.clone(), options.dir.join(name))))
-        };
-        found?;
+                .with_context(|| format!("{}: path without a file name", path.display()))?;
+            tree.files.push((path.clone(), options.dir.join(name)));
+        }
     }
     if options.kpack {
-        return kpack(&files, &options, &session);
+        return kpack(&tree, &options, &session);
     }
+    let directory = OutputDirectory::new(&options.dir, &session)?;
+    tree.make(&directory)?;
+    let files = &tree.files;
     // Errors of one file are reported, and the other files are split.
     let size = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
     let meter = Meter::new(
@@ -83,13 +85,13 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     let each = |(path, place): &(PathBuf, PathBuf)| {
         let reached = meter.file();
         reached.now_at(&path.display().to_string());
-        let summary = one(path, place, &options, &session, &reached);
+        let summary = one(path, place, &directory, &options, &session, &reached);
         reached.up_to(size(path));
         summary
     };
     let done: Vec<Result<String>> = threads::in_parallel(|| files.par_iter().map(each).collect());
     drop(meter);
-    session.signals.check()?;
+    directory.commit()?;
     let text: String = done.iter().flatten().map(String::as_str).collect();
     shell::print(&wrapped(&text, shell.stdout_style().width))?;
     let errors: Vec<String> = done
@@ -104,9 +106,9 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     }
 }
 
-/// Moves the HIP code of files, each with its place below the directory, into archives. Writes all
-/// files or none, except copies of unchanged files.
-fn kpack(files: &[(PathBuf, PathBuf)], options: &Options, session: &Session) -> Result<()> {
+/// Moves the HIP code of files into archives. Writes all files or none.
+fn kpack(tree: &Tree, options: &Options, session: &Session) -> Result<()> {
+    let files = &tree.files;
     let binary = |place: &Path| {
         let within = place.strip_prefix(&options.dir).unwrap_or(place);
         let name = within.to_str().map(str::to_owned);
@@ -139,57 +141,58 @@ fn kpack(files: &[(PathBuf, PathBuf)], options: &Options, session: &Session) -> 
             path.display()
         );
     }
-    let mut outputs = Outputs::new(session);
-    let mut write = |place: PathBuf, bytes: &Rope, like: Option<&Path>| -> Result<()> {
-        let context = || place.display().to_string();
+    let directory = OutputDirectory::new(&options.dir, session)?;
+    tree.make(&directory)?;
+    let mut outputs = directory.outputs(session);
+    let mut write = |place: &Path, bytes: &Rope, like: Option<&Path>| -> Result<()> {
         if let Some(folder) = place.parent() {
-            fs::create_dir_all(folder).with_context(context)?;
+            directory.create_dir_all(folder)?;
         }
-        let mut output = outputs.create(&place)?;
-        bytes.copy_to(&mut output).with_context(context)?;
+        let mut output = outputs.create(place)?;
+        bytes
+            .copy_to(&mut output)
+            .with_context(|| place.display().to_string())?;
         like.map_or(Ok(()), |like| keep_attributes(like, &output))
     };
-    let mut text = String::new();
-    let mut changed = vec![false; files.len()];
+    // Outputs appear in the order in which they were written: in a directory that exists, a program
+    // appears after its archives.
+    let (mut text, mut written) = (String::new(), String::new());
+    for (arch, bytes) in &unpacked.archives {
+        let place = archives.join(kpack::archive_name(&group, arch));
+        write(&place, bytes, None)?;
+        written.push_str(&format!(
+            "{}: {}\n",
+            printable(&place.display().to_string()),
+            size(bytes.size())
+        ));
+    }
+    let mut unchanged: Vec<_> = files.iter().map(Some).collect();
     for host in &unpacked.hosts {
-        let (Some((path, place)), Some(source)) =
-            (files.get(host.source), sources.get(host.source))
-        else {
+        let (Some(Some((path, place))), Some(source)) = (
+            unchanged.get_mut(host.source).map(Option::take),
+            sources.get(host.source),
+        ) else {
             continue;
         };
         let recipe = archives
             .join(&group)
             .join(format!("{}{}", source.binary, kpack::RECIPE));
-        write(place.clone(), &host.bytes, Some(path))?;
-        write(recipe, &host.recipe, None)?;
-        let name = path.display().to_string();
+        write(&recipe, &host.recipe, None)?;
+        write(place, &host.bytes, Some(path))?;
         text.push_str(&format!(
             "{}: {}, {} code objects\n",
-            printable(&name),
+            printable(&path.display().to_string()),
             size(host.bytes.size()),
             host.images
         ));
-        if let Some(changed) = changed.get_mut(host.source) {
-            *changed = true;
-        }
     }
-    for (arch, bytes) in &unpacked.archives {
-        let place = archives.join(kpack::archive_name(&group, arch));
-        text.push_str(&format!(
-            "{}: {}\n",
-            printable(&place.display().to_string()),
-            size(bytes.size())
-        ));
-        write(place, bytes, None)?;
-    }
-    for ((path, place), _) in files.iter().zip(&changed).filter(|(_, changed)| !**changed) {
+    for (path, place) in unchanged.into_iter().flatten() {
         let piece = FileSlice::try_open(path).with_context(|| path.display().to_string())?;
-        if let Some(folder) = place.parent() {
-            fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-        }
-        copy_with_attributes(path, &piece.into(), place, session)?;
+        write(place, &piece.into(), Some(path))?;
     }
     outputs.commit()?;
+    directory.commit()?;
+    text.push_str(&written);
     if unpacked.hosts.is_empty() {
         text.push_str("no HIP code that a program registers\n");
     }
@@ -200,6 +203,7 @@ fn kpack(files: &[(PathBuf, PathBuf)], options: &Options, session: &Session) -> 
 fn one(
     path: &Path,
     place: &Path,
+    directory: &OutputDirectory,
     options: &Options,
     session: &Session,
     reached: &Reached,
@@ -207,8 +211,9 @@ fn one(
     session.signals.check()?;
     let piece = FileSlice::try_open(path).with_context(|| path.display().to_string())?;
     if let Some(folder) = place.parent() {
-        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        directory.create_dir_all(folder)?;
     }
+    let mut outputs = directory.outputs(session);
     let Some(Split {
         host,
         parts,
@@ -216,10 +221,9 @@ fn one(
         kept,
     }) = split(path, &piece, options.keep_original, session, reached)?
     else {
-        copy_with_attributes(path, &piece.into(), place, session)?;
+        copy_with_attributes(path, &piece.into(), place, outputs)?;
         return Ok(String::new());
     };
-    let mut outputs = Outputs::new(session);
     let mut sizes = vec![format!("host {}", size(host.size()))];
     let with_suffix = |suffix: &str| {
         let mut name = place.as_os_str().to_owned();

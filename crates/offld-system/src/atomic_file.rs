@@ -26,7 +26,7 @@ use tempfile::{TempDir, TempPath};
 use crate::threads::lock;
 
 /// Prefix of the names of unfinished files. A process killed by SIGKILL leaves such a file behind.
-const PREFIX: &str = ".offld-";
+pub(crate) const PREFIX: &str = ".offld-";
 
 /// Mode of new files before the umask is applied.
 const NEW_FILE: u32 = 0o666;
@@ -160,7 +160,8 @@ pub fn target_of(link: &Path) -> io::Result<PathBuf> {
     }
 }
 
-fn folder_of(file: &Path) -> &Path {
+/// Returns the directory of the file at this path.
+pub(crate) fn folder_of(file: &Path) -> &Path {
     file.parent()
         .filter(|folder| !folder.as_os_str().is_empty())
         .unwrap_or(Path::new("."))
@@ -184,7 +185,7 @@ fn make(folder: &Path, mode: u32) -> io::Result<(File, TempPath, Unfinished)> {
 
 /// Extracts the system's error from an error of `tempfile`, which names the temporary file: callers
 /// name the target instead.
-fn without_path(error: io::Error) -> io::Error {
+pub(crate) fn without_path(error: io::Error) -> io::Error {
     // The error contains the number only in its text, before the path.
     let text = error.to_string();
     let number = text
@@ -298,6 +299,15 @@ impl Directory {
             directory,
             _unfinished: unfinished,
         })
+    }
+
+    /// Renames the directory to `target`, where nothing or an empty directory is. It is no longer
+    /// temporary.
+    pub(crate) fn commit_as(self, target: &Path) -> io::Result<()> {
+        fs::rename(self.directory.path(), target)?;
+        // Its old path no longer exists, so there is nothing to remove.
+        let _ = self.directory.keep();
+        Ok(())
     }
 }
 

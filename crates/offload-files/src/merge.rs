@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 
-use crate::edit::files::{Entry, copy_checked, copy_with_attributes, entries, tree};
+use crate::edit::files::{Entry, Tree, copy_checked, copy_with_attributes, entries};
 use builds::{Merged, Outcome};
 use offld_system::io::file_slice::{FileSlice, Spool};
+use offld_system::io::output_directory::OutputDirectory;
 use offld_system::progress::Meter;
 use offld_system::session::Session;
 use offld_system::threads;
@@ -193,33 +194,38 @@ fn merge_file(folders: &[PathBuf], path: &Path, session: &Session) -> Result<Opt
 }
 
 impl Folder {
-    /// Writes the directory to `to`, each file atomically.
+    /// Writes the directory to `to`.
     ///
     /// # Errors
     /// A file cannot be written, or a signal arrived.
     pub fn write(mut self, to: &Path, session: &Session) -> Result<Vec<Written>> {
-        let mut files = Vec::new();
-        tree(&self.first, to, true, &mut files)?;
+        let tree = Tree::list(&self.first, to)?;
+        let directory = OutputDirectory::new(to, session)?;
+        tree.make(&directory)?;
         let mut all = Vec::new();
-        for (path, place) in files {
+        for (path, place) in tree.files {
             let merged = path
                 .strip_prefix(&self.first)
                 .ok()
                 .and_then(|within| self.merged.remove(within));
             all.push((path, Written { place, merged }));
         }
-        let each = |(path, written): &(PathBuf, Written)| match &written.merged {
-            Some(merged) => {
-                let check = |piece: &FileSlice| merged.check(&written.place, piece, session);
-                copy_checked(path, &merged.bytes, &written.place, session, &check)
-            }
-            None => {
-                let piece =
-                    FileSlice::try_open(path).with_context(|| path.display().to_string())?;
-                copy_with_attributes(path, &piece.into(), &written.place, session)
+        let each = |(path, written): &(PathBuf, Written)| {
+            let outputs = directory.outputs(session);
+            match &written.merged {
+                Some(merged) => {
+                    let check = |piece: &FileSlice| merged.check(&written.place, piece, session);
+                    copy_checked(path, &merged.bytes, &written.place, outputs, &check)
+                }
+                None => {
+                    let piece =
+                        FileSlice::try_open(path).with_context(|| path.display().to_string())?;
+                    copy_with_attributes(path, &piece.into(), &written.place, outputs)
+                }
             }
         };
         threads::in_parallel(|| all.par_iter().try_for_each(each))?;
+        directory.commit()?;
         Ok(all.into_iter().map(|(_, written)| written).collect())
     }
 }

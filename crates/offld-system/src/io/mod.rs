@@ -6,5 +6,6 @@ pub mod bytes;
 pub mod copy;
 pub mod file_slice;
 pub mod loader;
+pub mod output_directory;
 pub mod outputs;
 pub mod rope;

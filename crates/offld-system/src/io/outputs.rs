@@ -13,7 +13,7 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow};
 
 use crate::atomic_file::{self, AtomicFile};
-use crate::io::copy;
+use crate::io::{copy, output_directory};
 use crate::scratch;
 use crate::session::Session;
 use crate::signals::Signals;
@@ -28,6 +28,8 @@ const SMALL_GAP: usize = 4096;
 pub struct Outputs {
     signals: Arc<Signals>,
     scratch: PathBuf,
+    /// A directory, and its present place.
+    moved: Option<(PathBuf, PathBuf)>,
     pending: Vec<PendingOutput>,
 }
 
@@ -73,8 +75,25 @@ impl Outputs {
         Outputs {
             signals: Arc::clone(&session.signals),
             scratch: scratch::temp_folder(),
+            moved: None,
             pending: Vec::new(),
         }
+    }
+
+    /// Writes the outputs below the directory `from` below `to`. Errors name the former.
+    pub(super) fn moved(self, from: &Path, to: &Path) -> Outputs {
+        Outputs {
+            moved: Some((from.to_owned(), to.to_owned())),
+            ..self
+        }
+    }
+
+    /// Returns the path at which the output for `path` is written.
+    fn current(&self, path: &Path) -> PathBuf {
+        let moved = self.moved.as_ref();
+        moved
+            .and_then(|(from, to)| output_directory::moved(path, from, to))
+            .unwrap_or_else(|| path.to_owned())
     }
 
     /// Creates an output at `path`, or at the target if `path` is a symlink. It gets the mode of
@@ -94,7 +113,8 @@ impl Outputs {
                 path: path.to_owned(),
             }));
         }
-        self.atomic(path, AtomicFile::create(path))
+        let made = AtomicFile::create(&self.current(path));
+        self.atomic(path, made)
     }
 
     /// Creates an output that replaces the file or the symlink at `path`, with the mode of any new
@@ -109,7 +129,8 @@ impl Outputs {
         if path.is_dir() {
             return Err(io_error(path, &io::ErrorKind::IsADirectory.into()));
         }
-        self.atomic(path, AtomicFile::create_anew(path))
+        let made = AtomicFile::create_anew(&self.current(path));
+        self.atomic(path, made)
     }
 
     fn atomic(&mut self, path: &Path, made: io::Result<(File, AtomicFile)>) -> Result<Output> {

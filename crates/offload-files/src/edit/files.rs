@@ -24,13 +24,14 @@ use crate::contents::folders::Selection;
 use crate::contents::report::{FileReport, Image};
 use crate::contents::{self, Reader};
 use offld_system::io::file_slice::{FileSlice, Spool};
+use offld_system::io::output_directory::OutputDirectory;
 use offld_system::io::outputs::{Output, Outputs};
 use offld_system::io::rope::Rope;
 use offld_system::progress::{Meter, Reached};
 use offld_system::session::Session;
 use offld_system::{atomic_file, threads};
 use offload_formats::error;
-pub use place::{Entry, To, entries, tree};
+pub use place::{Entry, To, Tree, entries};
 
 /// The last bytes of files that the kernel's `sign-file` has signed.
 const APPENDED_SIGNATURE: &[u8] = b"~Module signature appended~\n";
@@ -144,7 +145,7 @@ pub fn change(
     session: &Session,
     decide: &Decide<'_>,
 ) -> Result<Vec<Change>> {
-    let subjects = place::subjects(files, options, session)?;
+    let (subjects, directory) = place::subjects(files, options, session)?;
     let size =
         |subject: &place::Subject| std::fs::metadata(&subject.path).map_or(0, |meta| meta.len());
     let meter = Meter::new(session.shell.is_terminal(), subjects.iter().map(size).sum());
@@ -162,7 +163,14 @@ pub fn change(
     let each = |subject| -> Option<(&place::Subject, Change)> {
         let (reached, size) = (meter.file(), size(subject));
         reached.now_at(&subject.path.display().to_string());
-        let done = edit_file(subject, options, session, decide, &reached);
+        let done = edit_file(
+            subject,
+            directory.as_ref(),
+            options,
+            session,
+            decide,
+            &reached,
+        );
         reached.up_to(size);
         match done {
             Ok(change) => Some((subject, change?)),
@@ -176,13 +184,15 @@ pub fn change(
     // Whether a file may be removed depends on the images of all other files.
     let any_stays = changes.iter().any(|(_, change)| change.keeps_images());
     let removed = |(subject, change): (&place::Subject, Change)| match change.removed {
-        true => match remove(subject, any_stays, options) {
+        true => match remove(subject, directory.as_ref(), any_stays, options) {
             Ok(()) => change,
             Err(error) => failed(subject, &error),
         },
         false => change,
     };
-    Ok(changes.into_iter().map(removed).collect())
+    let changes = changes.into_iter().map(removed).collect();
+    directory.map_or(Ok(()), OutputDirectory::commit)?;
+    Ok(changes)
 }
 
 /// Removes the destination of a file that has no contents left. A file from a directory may be
@@ -191,7 +201,12 @@ pub fn change(
 /// # Errors
 /// The file was given by name or is the last one with images, and `allow_empty` is not set; or it
 /// cannot be removed.
-fn remove(subject: &place::Subject, any_stays: bool, options: &Options) -> Result<()> {
+fn remove(
+    subject: &place::Subject,
+    directory: Option<&OutputDirectory>,
+    any_stays: bool,
+    options: &Options,
+) -> Result<()> {
     let path = subject.path.display();
     if !options.allow_empty && (subject.named || !any_stays) {
         bail!(
@@ -205,7 +220,8 @@ fn remove(subject: &place::Subject, any_stays: bool, options: &Options) -> Resul
     if !options.force {
         subject.check_links()?;
     }
-    match std::fs::remove_file(place) {
+    let current = directory.map_or_else(|| place.to_owned(), |one| one.current(place));
+    match std::fs::remove_file(current) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("cannot remove `{}`", place.display()))
         }
@@ -247,6 +263,7 @@ impl Change {
 /// Edits one file. Returns `None` for a file from a directory that has no images.
 fn edit_file(
     subject: &place::Subject,
+    directory: Option<&OutputDirectory>,
     options: &Options,
     session: &Session,
     decide: &Decide<'_>,
@@ -326,7 +343,11 @@ fn edit_file(
         }
         return Ok(Some(change));
     }
-    write(subject, &piece, bytes, options, session, &mut change)?;
+    let outputs = directory.map_or_else(
+        || Outputs::new(session),
+        |directory| directory.outputs(session),
+    );
+    write(subject, &piece, bytes, options, outputs, &mut change)?;
     Ok(Some(change))
 }
 
@@ -445,7 +466,7 @@ fn write(
     piece: &FileSlice,
     bytes: Option<Rope>,
     options: &Options,
-    session: &Session,
+    mut outputs: Outputs,
     change: &mut Change,
 ) -> Result<()> {
     let Some(to) = subject
@@ -457,7 +478,6 @@ fn write(
     };
     let is_changed = bytes.is_some();
     let context = || format!("cannot write `{}`", to.display());
-    let mut outputs = Outputs::new(session);
     let mut output = outputs.create_or_stdout(to)?;
     bytes
         .unwrap_or_else(|| piece.clone().into())
@@ -516,7 +536,8 @@ pub fn replace_with_attributes(
     outputs.commit()
 }
 
-/// Writes `bytes` to `place` atomically, with the attributes of the file at `from`. `-` is stdout.
+/// Writes `bytes` to `place` as an output of `outputs`, with the attributes of the file at `from`.
+/// `-` is stdout.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -524,9 +545,9 @@ pub fn copy_with_attributes(
     from: &Path,
     bytes: &Rope,
     place: &Path,
-    session: &Session,
+    outputs: Outputs,
 ) -> Result<()> {
-    copy_checked(from, bytes, place, session, &|_| Ok(()))
+    copy_checked(from, bytes, place, outputs, &|_| Ok(()))
 }
 
 /// Like [`copy_with_attributes`], and runs `check` on the written file before the rename.
@@ -537,10 +558,10 @@ pub fn copy_checked(
     from: &Path,
     bytes: &Rope,
     place: &Path,
-    session: &Session,
+    outputs: Outputs,
     check: &dyn Fn(&FileSlice) -> Result<()>,
 ) -> Result<()> {
-    write_checked(from, bytes, place, session, (&|| Ok(()), check))
+    write_checked(from, bytes, place, outputs, (&|| Ok(()), check))
 }
 
 /// Like [`copy_with_attributes`], and runs `beside` in parallel, which must succeed before the
@@ -552,10 +573,10 @@ pub fn copy_while(
     from: &Path,
     bytes: &Rope,
     place: &Path,
-    session: &Session,
+    outputs: Outputs,
     beside: &(dyn Fn() -> Result<()> + Sync),
 ) -> Result<()> {
-    write_checked(from, bytes, place, session, (beside, &|_| Ok(())))
+    write_checked(from, bytes, place, outputs, (beside, &|_| Ok(())))
 }
 
 /// The check that runs while a file is written, and the one that runs after that.
@@ -568,10 +589,9 @@ fn write_checked(
     from: &Path,
     bytes: &Rope,
     place: &Path,
-    session: &Session,
+    mut outputs: Outputs,
     (beside, check): Checks<'_>,
 ) -> Result<()> {
-    let mut outputs = Outputs::new(session);
     let mut output = outputs.create_or_stdout(place)?;
     let (checked, written) =
         threads::in_parallel(|| rayon::join(beside, || bytes.copy_to(&mut output)));

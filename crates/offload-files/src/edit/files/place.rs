@@ -12,6 +12,7 @@ use crate::contents::bytes_of::sha256;
 use crate::contents::folders;
 use offld_system::atomic_file;
 use offld_system::io::file_slice::FileSlice;
+use offld_system::io::output_directory::OutputDirectory;
 use offld_system::io::outputs::Output;
 use offld_system::session::Session;
 
@@ -78,12 +79,13 @@ pub(super) fn written(output: &Output) -> Result<FileSlice> {
     )))?)
 }
 
-/// The files to edit. For a destination directory, creates its subdirectories and copies symlinks.
+/// The files to edit, and the destination directory, if there is one, with its subdirectories and
+/// symlinks.
 pub(super) fn subjects(
     files: &[PathBuf],
     options: &Options,
     session: &Session,
-) -> Result<Vec<Subject>> {
+) -> Result<(Vec<Subject>, Option<OutputDirectory>)> {
     match &options.to {
         To::File(to) => {
             let [path] = files else {
@@ -95,25 +97,26 @@ pub(super) fn subjects(
                     path.display()
                 );
             }
-            Ok(vec![Subject {
+            let subject = Subject {
                 path: path.clone(),
                 to: Some(to.clone()),
                 named: true,
-            }])
+            };
+            Ok((vec![subject], None))
         }
-        To::InPlace => in_place(files, session),
+        To::InPlace => Ok((in_place(files, session)?, None)),
         To::Folder(folder) => {
-            let mut subjects = Vec::new();
+            let (mut subjects, mut trees) = (Vec::new(), Tree::default());
             for path in files {
                 if path.is_dir() {
-                    let mut files = Vec::new();
-                    tree(path, folder, !options.dry_run, &mut files)?;
-                    let found = files.into_iter().map(|(path, place)| Subject {
-                        path,
-                        to: Some(place),
+                    let tree = Tree::list(path, folder)?;
+                    let found = tree.files.iter().map(|(path, place)| Subject {
+                        path: path.clone(),
+                        to: Some(place.clone()),
                         named: false,
                     });
                     subjects.extend(found);
+                    trees.extend(tree);
                 } else {
                     let name = path.file_name().with_context(|| {
                         format!("{}: the path has no file name for -d", path.display())
@@ -126,10 +129,12 @@ pub(super) fn subjects(
                 }
             }
             check_once(&subjects)?;
-            if !options.dry_run {
-                fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+            if options.dry_run {
+                return Ok((subjects, None));
             }
-            Ok(subjects)
+            let directory = OutputDirectory::new(folder, session)?;
+            trees.make(&directory)?;
+            Ok((subjects, Some(directory)))
         }
     }
 }
@@ -214,35 +219,60 @@ fn entries_below(from: &Path, within: &Path, found: &mut Vec<(PathBuf, Entry)>) 
     Ok(())
 }
 
-/// Lists the files below the directory `from`, sorted by name, each with its destination below
-/// `to`. With `make`, creates the directories there with the modes of the old ones, and the
-/// symlinks.
-///
-/// # Errors
-/// A directory cannot be read, or its destination cannot be created.
-pub fn tree(from: &Path, to: &Path, make: bool, files: &mut Vec<(PathBuf, PathBuf)>) -> Result<()> {
-    let entries = entries(from)?;
-    let folder = |from: &Path, to: &Path| {
-        let context = || from.display().to_string();
-        fs::create_dir_all(to).with_context(|| to.display().to_string())?;
-        fs::set_permissions(to, fs::metadata(from).with_context(context)?.permissions())
-            .with_context(context)
-    };
-    if make {
-        folder(from, to)?;
-    }
-    for (within, entry) in entries {
-        let (path, place) = (from.join(&within), to.join(&within));
-        match entry {
-            Entry::File => files.push((path, place)),
-            Entry::Folder if make => folder(&path, &place)?,
-            Entry::Link(target) if make => {
-                let _ = fs::remove_file(&place);
-                std::os::unix::fs::symlink(target, &place)
-                    .with_context(|| place.display().to_string())?;
+/// The contents of a directory, with their places in another one.
+#[derive(Debug, Default)]
+pub struct Tree {
+    /// The directories, each with its new path. A directory precedes its entries.
+    pub directories: Vec<(PathBuf, PathBuf)>,
+    /// The new symlinks, with their targets.
+    links: Vec<(PathBuf, PathBuf)>,
+    /// The regular files, each with its new path, sorted by name.
+    pub files: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Tree {
+    /// Lists the contents of the directory `from`, with their places below `to`.
+    ///
+    /// # Errors
+    /// A directory or symlink cannot be read.
+    pub fn list(from: &Path, to: &Path) -> Result<Tree> {
+        let mut tree = Tree::default();
+        tree.directories.push((from.to_owned(), to.to_owned()));
+        for (within, entry) in entries(from)? {
+            let (path, place) = (from.join(&within), to.join(&within));
+            match entry {
+                Entry::File => tree.files.push((path, place)),
+                Entry::Folder => tree.directories.push((path, place)),
+                Entry::Link(target) => tree.links.push((place, target)),
             }
-            Entry::Folder | Entry::Link(_) => {}
         }
+        Ok(tree)
     }
-    Ok(())
+
+    /// Adds the contents of another directory.
+    pub fn extend(&mut self, other: Tree) {
+        self.directories.extend(other.directories);
+        self.links.extend(other.links);
+        self.files.extend(other.files);
+    }
+
+    /// Creates the directories, with the modes of the old ones, and the symlinks.
+    ///
+    /// # Errors
+    /// A directory or a symlink cannot be created.
+    pub fn make(&self, directory: &OutputDirectory) -> Result<()> {
+        for (from, to) in &self.directories {
+            directory.create_dir_all(to)?;
+            let mode = fs::metadata(from).map(|meta| meta.permissions());
+            mode.and_then(|mode| fs::set_permissions(directory.current(to), mode))
+                .with_context(|| from.display().to_string())?;
+        }
+        for (place, target) in &self.links {
+            let link = directory.current(place);
+            let _ = fs::remove_file(&link);
+            std::os::unix::fs::symlink(target, &link)
+                .with_context(|| place.display().to_string())?;
+        }
+        Ok(())
+    }
 }
