@@ -54,8 +54,31 @@ group_images() {
     line=$(wrapper_argv hip.o -Wl,--no-as-needed -L. -lamdhip64 -o OUT)
     image_row images-hip "$mib MiB of HIP images §" "$line" after=registers
     image_row images-hip-compressed "$mib MiB of HIP images, compressed §" "$line --compress" after=registers_no_larger
+    start_rows 100
     rm -f fake/gfx*
     export OFFLD_CLANG=$llvm/bin/clang
+}
+
+# Rows of the start of a program with an image of MIB in a file beside it, which the machine's devices do not need, or do. The floor is the
+# same program with the image in it. HIP's runtime is a stub, which does nothing with the image.
+start_rows() { # MIB
+    local line over='start of a program with an image of'
+    rm -f fake/gfx*
+    code 0 "$1" fake/gfx90a
+    fat_object start.o hip "$large_main" gfx90a
+    line=$(wrapper_argv start.o -Wl,--no-as-needed -L. "-Wl,-rpath,$work" -lamdhip64 -o OUT)
+    eval "$ours $(line_for inline "$line")" || fail 'a link failed (see above)'
+    eval "$ours $(line_for external "$line") --wrapper-external-images" || fail 'a link failed (see above)'
+    if compgen -G '/sys/class/kfd/kfd/topology/nodes/*/properties' > /dev/null; then
+        leave_out 'the machine may have a GPU for the image' start-absent
+    else
+        row start-absent "$over $1 MiB in a file that fits no device" runs="$PAIRED_RUNS" floor_is='image in the program' floor=./out.inline \
+            ours=./out.external
+    fi
+    # With this variable, the code for all AMD GPUs is loaded.
+    row start-fits "$over $1 MiB in a file that fits" runs="$PAIRED_RUNS" floor_is='image in the program' \
+        floor='env HSA_OVERRIDE_GFX_VERSION=9.0.10 ./out.inline' ours='env HSA_OVERRIDE_GFX_VERSION=9.0.10 ./out.external'
+    rm -rf out.*
 }
 
 # Checks that the program runs, which registers its images first.

@@ -17,7 +17,7 @@ use offld_system::session::Session;
 use offld_system::shell::{self, Shell};
 use offld_system::terminal::wrapped;
 use offld_system::threads;
-use offload_files::edit::files::{Tree, copy_checked, copy_while, copy_with_attributes};
+use offload_files::edit::files::{Made, Tree, copy_checked, copy_while, copy_with_attributes};
 use offload_files::kpack;
 use offload_files::merge::builds::{Merged, Outcome, merge};
 use offload_files::merge::merge_folders;
@@ -291,8 +291,13 @@ fn join_packed(
     })?;
     if place != Path::new("-") {
         let (name, count) = (place.display().to_string(), job.archives.len());
+        let what = if job.has_wheels() {
+            "device wheels"
+        } else {
+            "kpack archives"
+        };
         text.push_str(&format!(
-            "{}: merged with {count} kpack archives\n",
+            "{}: merged with {count} {what}\n",
             printable(&name)
         ));
     }
@@ -358,6 +363,11 @@ fn join_folder(from: &Path, to: &Path, session: &Session, text: &mut String) -> 
         Ok(text)
     };
     let done: Vec<Result<String>> = threads::in_parallel(|| all.par_iter().map(each).collect());
+    // In a new directory, no file appears if one cannot be written.
+    if !directory.is_new() {
+        text.extend(done.iter().flatten().map(String::as_str));
+        return done.into_iter().find_map(Result::err).map_or(Ok(()), Err);
+    }
     let done = done.into_iter().collect::<Result<Vec<_>>>()?;
     directory.commit()?;
     text.extend(done);
@@ -434,8 +444,12 @@ fn unpacked(from: &Path, to: &Path, tree: &mut Tree) -> Result<Vec<Work>> {
     for (recipe, _, group) in &recipes {
         let binary = kpack::binary_of(&open(recipe)?)?;
         let host = from.join(&binary);
-        let is_own =
-            |path: &PathBuf| path.parent() == Some(&*folder) && kpack::is_of_group(path, group);
+        let is_archive =
+            |path: &Path| path.parent() == Some(&*folder) && kpack::is_of_group(path, group);
+        let is_own = |path: &PathBuf| match host.extension() {
+            Some(extension) if extension == "whl" => kpack::is_device_wheel(path, &host),
+            _ => is_archive(path),
+        };
         let archives = files.iter().map(|(path, _)| path.clone()).filter(is_own);
         let archives: Vec<PathBuf> = archives.collect();
         taken.extend([recipe.clone(), host.clone()]);
@@ -455,8 +469,16 @@ fn unpacked(from: &Path, to: &Path, tree: &mut Tree) -> Result<Vec<Work>> {
             above.take_while(|folder| *folder != to)
         })
         .collect();
-    let is_needed = |folder: &Path| files.iter().any(|(_, place)| place.starts_with(folder));
-    tree.directories
-        .retain(|(_, place)| !emptied.contains(place.as_path()) || is_needed(place));
+    let (made, files) = (&tree.made, &tree.files);
+    let others = made
+        .iter()
+        .filter(|(place, made)| matches!(made, Made::Link(_)) || !emptied.contains(place.as_path()))
+        .map(|(place, _)| place);
+    let needed: Vec<PathBuf> = others
+        .chain(files.iter().map(|(_, place)| place))
+        .cloned()
+        .collect();
+    let is_needed = |folder: &Path| needed.iter().any(|place| place.starts_with(folder));
+    tree.made.retain(|(place, _)| is_needed(place));
     Ok(all)
 }

@@ -49,7 +49,8 @@ pub(super) struct Options {
     /// bytes
     #[arg(long)]
     keep_original: bool,
-    /// Move HIP code into kpack archives below DIR/.kpack, where ROCm's loader finds it
+    /// Move HIP code into kpack archives below DIR/.kpack, where ROCm's loader finds it; that of
+    /// wheels into one wheel for each architecture
     #[arg(long, conflicts_with = "keep_original")]
     kpack: bool,
     /// Name the archives NAME_ARCH.kpack (default: the name of the first file or directory)
@@ -59,6 +60,17 @@ pub(super) struct Options {
 
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     let session = Session::of(shell);
+    run_in(&options, shell, &session).or_else(|error| {
+        session.signals.check()?;
+        if error.is::<Silent>() {
+            return Err(error);
+        }
+        shell.error(&error::chain(&error));
+        Err(Silent { status: FAILED }.into())
+    })
+}
+
+fn run_in(options: &Options, shell: &Arc<Shell>, session: &Session) -> Result<()> {
     let mut tree = Tree::default();
     for path in &options.files {
         if path.is_dir() {
@@ -71,9 +83,9 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
         }
     }
     if options.kpack {
-        return kpack(&tree, &options, &session);
+        return kpack(&tree, options, session);
     }
-    let directory = OutputDirectory::new(&options.dir, &session)?;
+    let directory = OutputDirectory::new(&options.dir, session)?;
     tree.make(&directory)?;
     let files = &tree.files;
     // Errors of one file are reported, and the other files are split.
@@ -85,15 +97,16 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     let each = |(path, place): &(PathBuf, PathBuf)| {
         let reached = meter.file();
         reached.now_at(&path.display().to_string());
-        let summary = one(path, place, &directory, &options, &session, &reached);
+        let summary = one(path, place, &directory, options, session, &reached);
         reached.up_to(size(path));
         summary
     };
     let done: Vec<Result<String>> = threads::in_parallel(|| files.par_iter().map(each).collect());
     drop(meter);
-    directory.commit()?;
-    let text: String = done.iter().flatten().map(String::as_str).collect();
-    shell::print(&wrapped(&text, shell.stdout_style().width))?;
+    if directory.commit()? {
+        let text: String = done.iter().flatten().map(String::as_str).collect();
+        shell::print(&wrapped(&text, shell.stdout_style().width))?;
+    }
     let errors: Vec<String> = done
         .iter()
         .filter_map(|one| one.as_ref().err().map(error::chain))
@@ -141,6 +154,19 @@ fn kpack(tree: &Tree, options: &Options, session: &Session) -> Result<()> {
             path.display()
         );
     }
+    for host in &unpacked.hosts {
+        let Some((path, place)) = files.get(host.source) else {
+            continue;
+        };
+        let is_device = |(_, other): &&(PathBuf, PathBuf)| kpack::is_device_wheel(other, place);
+        if let Some((other, _)) = files.iter().find(is_device) {
+            bail!(
+                "{}: has the name of a wheel with the HIP code of {}",
+                other.display(),
+                path.display()
+            );
+        }
+    }
     let directory = OutputDirectory::new(&options.dir, session)?;
     tree.make(&directory)?;
     let mut outputs = directory.outputs(session);
@@ -178,6 +204,15 @@ fn kpack(tree: &Tree, options: &Options, session: &Session) -> Result<()> {
             .join(&group)
             .join(format!("{}{}", source.binary, kpack::RECIPE));
         write(&recipe, &host.recipe, None)?;
+        for (name, bytes) in &host.device_wheels {
+            let place = place.with_file_name(name);
+            write(&place, bytes, Some(path))?;
+            written.push_str(&format!(
+                "{}: {}\n",
+                printable(&place.display().to_string()),
+                size(bytes.size())
+            ));
+        }
         write(place, &host.bytes, Some(path))?;
         text.push_str(&format!(
             "{}: {}, {} code objects\n",

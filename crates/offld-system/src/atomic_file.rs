@@ -303,8 +303,13 @@ impl Directory {
 
     /// Renames the directory to `target`, where nothing or an empty directory is. It is no longer
     /// temporary.
-    pub(crate) fn commit_as(self, target: &Path) -> io::Result<()> {
-        fs::rename(self.directory.path(), target)?;
+    ///
+    /// # Errors
+    /// The directory cannot be renamed. The error has the directory, too.
+    pub(crate) fn commit_as(self, target: &Path) -> Result<(), (Directory, io::Error)> {
+        if let Err(error) = fs::rename(self.directory.path(), target) {
+            return Err((self, error));
+        }
         // Its old path no longer exists, so there is nothing to remove.
         let _ = self.directory.keep();
         Ok(())

@@ -1,9 +1,11 @@
-//! Moves the HIP code of programs and libraries into kpack archives (`offld split --kpack`), and
-//! back (`offld merge`). A recipe beside the archives has what merging needs to restore each file
-//! byte for byte.
+//! Moves the HIP code of programs, libraries and wheels into kpack archives (`offld split --kpack`),
+//! and back (`offld merge`). A recipe beside the archives has what merging needs to restore each
+//! file byte for byte.
 
-use std::collections::{BTreeMap, HashMap};
-use std::io::Write;
+mod wheels;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{Read, Write};
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -24,12 +26,15 @@ use offload_formats::kpack::{
     self, Archive, Code, Head, LEVEL, NewEntry, PLACEHOLDER, Reference, Scheme,
 };
 use offload_formats::magic::{ByteKind, byte_kind};
+use offload_formats::zip::is_zip;
+
+pub use wheels::is_device_wheel;
 
 /// The directory of archives in an installation.
 pub const DIRECTORY: &str = ".kpack";
 /// The end of the names of recipes.
 pub const RECIPE: &str = ".recipe";
-/// The most that zstd compresses with the help of other bytes, and the base-2 logarithm of it.
+/// The largest window of zstd for a patch, as a base-2 logarithm: 2 GiB.
 const WINDOW: u32 = 31;
 
 /// A file of an installation.
@@ -41,7 +46,7 @@ pub struct Source {
     pub binary: String,
 }
 
-/// Programs and libraries whose HIP code is in archives.
+/// Programs, libraries and wheels whose HIP code is in archives.
 #[derive(Debug, Default)]
 pub struct Unpacked {
     /// The files that changed.
@@ -61,6 +66,8 @@ pub struct Host {
     pub recipe: Rope,
     /// The number of its code objects.
     pub images: usize,
+    /// The new wheels with the archives of a wheel, by file name.
+    pub device_wheels: Vec<(String, Rope)>,
 }
 
 /// The file name of an archive.
@@ -77,8 +84,8 @@ pub fn is_of_group(path: &Path, group: &str) -> bool {
     arch.is_some_and(|arch| arch.starts_with("gfx") && !arch.contains('_'))
 }
 
-/// Moves the HIP code of `sources` into archives, which are named after `group`. Other files have no
-/// element in the result.
+/// Moves the HIP code of `sources` into archives, which are named after `group`, or in wheels after
+/// the distribution. Files without HIP code are not in the result.
 ///
 /// # Errors
 /// A file cannot be read, or its HIP code cannot be moved.
@@ -94,10 +101,14 @@ pub fn split(
         session.signals.check()?;
         let piece =
             FileSlice::try_open(&source.path).with_context(|| source.path.display().to_string())?;
-        if let ByteKind::Object(_) = byte_kind(piece.bytes(), true) {
-            let host = one(index, source, &piece, group, &mut archives, session, spool)?;
-            unpacked.hosts.extend(host);
-        }
+        let host = match byte_kind(piece.bytes(), true) {
+            ByteKind::Object(_) => {
+                one(index, source, &piece, group, &mut archives, session, spool)?
+            }
+            ByteKind::Zip => wheels::split(index, source, &piece, session, spool)?,
+            _ => None,
+        };
+        unpacked.hosts.extend(host);
     }
     unpacked.archives = archives.finish(group)?;
     Ok(unpacked)
@@ -112,25 +123,6 @@ fn one(
     session: &Session,
     spool: &mut Spool,
 ) -> Result<Option<Host>> {
-    let options = contents::Options {
-        keep_bytes: true,
-        registered: true,
-        alone: true,
-        ..contents::Options::default()
-    };
-    let report = Reader::new(options, session).opened(&source.path, piece.clone());
-    let Some(program) = kpack_host::find(&source.path, piece, &report)? else {
-        return Ok(None);
-    };
-    for code in &program.codes {
-        let bytes = code
-            .image
-            .piece
-            .as_ref()
-            .context("an image without bytes")?;
-        let binary = format!("{}#{}", source.binary, code.number);
-        archives.add(binary, &code.image.target, bytes, spool)?;
-    }
     let up = "../".repeat(source.binary.matches('/').count());
     let reference = Reference {
         binary: source.binary.clone(),
@@ -139,21 +131,88 @@ fn one(
             archive_name(group, PLACEHOLDER)
         )],
     };
-    let bytes = program.with_reference(&reference, spool)?;
-    let host = bytes.into_piece(spool)?;
-    let moved: Vec<usize> = program.codes.iter().map(|code| code.image.index).collect();
-    let half = split::without_images(&source.path, piece, &moved, session, spool)?;
-    let recipe = kpack_recipe(
-        &source.binary,
-        &Checksum::of(&host)?,
-        patch(&half.into_piece(spool)?, &host, spool)?,
-    );
+    let Some(Moved { host, images }) =
+        moved(&source.path, piece, &reference, archives, session, spool)?
+    else {
+        return Ok(None);
+    };
+    let half = split::without_images(&source.path, piece, &images, session, spool)?;
     Ok(Some(Host {
         source: index,
-        images: moved.len(),
+        recipe: recipe_of(&source.binary, half, &host, Vec::new(), spool)?,
         bytes: host.into(),
-        recipe,
+        images: images.len(),
+        device_wheels: Vec::new(),
     }))
+}
+
+/// A program without its HIP code.
+struct Moved {
+    host: FileSlice,
+    /// The numbers of the images that are in archives.
+    images: Vec<usize>,
+}
+
+/// Moves the HIP code of the program `piece`, which is at `path`, into `archives`. Returns `None` if
+/// it has none.
+fn moved(
+    path: &Path,
+    piece: &FileSlice,
+    reference: &Reference,
+    archives: &mut Archives,
+    session: &Session,
+    spool: &mut Spool,
+) -> Result<Option<Moved>> {
+    let options = contents::Options {
+        keep_bytes: true,
+        registered: true,
+        alone: true,
+        ..contents::Options::default()
+    };
+    let report = Reader::new(options, session).opened(path, piece.clone());
+    let Some(program) = kpack_host::find(path, piece, &report)? else {
+        return Ok(None);
+    };
+    for code in &program.codes {
+        let bytes = code
+            .image
+            .piece
+            .as_ref()
+            .context("an image without bytes")?;
+        let key = format!("{}#{}", reference.binary, code.number);
+        archives.add(key, &code.image.target, bytes, spool)?;
+    }
+    let host = program
+        .with_reference(reference, spool)?
+        .into_piece(spool)?;
+    let mut images: Vec<usize> = program.codes.iter().map(|code| code.image.index).collect();
+    images.sort_unstable();
+    images.dedup();
+    Ok(Some(Moved { host, images }))
+}
+
+/// The recipe of the file `binary`, whose new form is `host`, and whose old form without code is
+/// `half`. If it is a wheel, `programs` are its members that lost code.
+fn recipe_of(
+    binary: &str,
+    half: Rope,
+    host: &FileSlice,
+    programs: Vec<String>,
+    spool: &mut Spool,
+) -> Result<Rope> {
+    let half = half.into_piece(spool)?;
+    let patch = patch(&half, &similar(host, &programs, spool)?, spool)?;
+    Ok(kpack_recipe(binary, &Checksum::of(host)?, &programs, patch))
+}
+
+/// The bytes that a patch refers to: the new file `host`, and, if it is a wheel, also its
+/// decompressed `programs`.
+fn similar(host: &FileSlice, programs: &[String], spool: &mut Spool) -> Result<FileSlice> {
+    if programs.is_empty() {
+        Ok(host.clone())
+    } else {
+        wheels::with_programs(host, programs, spool)
+    }
 }
 
 /// The new archives, by architecture.
@@ -217,7 +276,7 @@ impl Archives {
     }
 }
 
-/// Compresses `bytes` with the help of `like`, which has most of them at other places.
+/// Compresses `bytes` by references to `like`, which has most of them.
 fn patch(bytes: &FileSlice, like: &FileSlice, spool: &mut Spool) -> Result<Rope> {
     let packed = spool.add(|file| {
         let mut encoder = zstd::stream::write::Encoder::with_ref_prefix(file, LEVEL, like.bytes())?;
@@ -254,8 +313,15 @@ pub struct Job {
     pub recipe: (PathBuf, FileSlice),
     /// The program or library, with its path.
     pub host: (PathBuf, FileSlice),
-    /// The archives, with their paths.
+    /// The archives, or the wheels with the archives of a wheel, with their paths.
     pub archives: Vec<(PathBuf, FileSlice)>,
+}
+
+impl Job {
+    /// Whether the archives are in wheels.
+    pub fn has_wheels(&self) -> bool {
+        is_zip(self.host.1.bytes())
+    }
 }
 
 /// Restores a file from its new form and the archives. Decompressed data is in `spool`.
@@ -268,6 +334,7 @@ pub fn merge(job: &Job, spool: &mut Spool) -> Result<Joined> {
     let KpackRecipe {
         binary,
         host: sum,
+        programs,
         patch,
     } = read_kpack_recipe(recipe).with_context(place)?;
     let (host_path, host) = &job.host;
@@ -277,10 +344,21 @@ pub fn merge(job: &Job, spool: &mut Spool) -> Result<Joined> {
         host_path.display(),
         path.display()
     );
-    let half =
-        patched(&patch, host, spool).with_context(|| format!("{}: damaged", path.display()))?;
-    let codes = code_objects(&binary, &job.archives, spool)?;
+    let damaged = || format!("{}: damaged", path.display());
+    let similar = similar(host, &programs, spool).with_context(damaged)?;
+    let half = patched(&patch, &similar, spool).with_context(damaged)?;
     let half = read_host(&half).with_context(place)?;
+    let sizes = half
+        .recipe
+        .images
+        .iter()
+        .map(|image| image.sum.size)
+        .collect();
+    let codes = if job.has_wheels() {
+        code_objects(None, &sizes, &wheels::archives(&job.archives)?, spool)?
+    } else {
+        code_objects(Some(&binary), &sizes, &job.archives, spool)?
+    };
     restore(host_path, &half, spool, &mut |image, device| {
         let code = codes.get(&image.sum);
         let piece = code.with_context(|| {
@@ -313,22 +391,31 @@ pub fn binary_of((path, piece): &(PathBuf, FileSlice)) -> Result<String> {
     Ok(recipe.binary)
 }
 
-/// The code objects of a program, by their checksums.
+/// The code objects of the program `binary`, or of all programs, by their checksums: those with one
+/// of the sizes `sizes`.
 fn code_objects(
-    binary: &str,
+    binary: Option<&str>,
+    sizes: &HashSet<u64>,
     archives: &[(PathBuf, FileSlice)],
     spool: &mut Spool,
 ) -> Result<HashMap<Checksum, FileSlice>> {
     let mut codes = HashMap::new();
+    let largest = sizes.iter().max().copied().unwrap_or_default();
     for (path, piece) in archives {
         let place = || path.display().to_string();
         let archive = Archive::read(piece.bytes()).with_context(place)?;
-        let own = archive
-            .entries
-            .iter()
-            .filter(|entry| split_key(entry.binary).0 == binary);
-        for entry in own {
+        // Several programs may share a code object.
+        let mut seen = HashSet::new();
+        for entry in &archive.entries {
+            let is_wanted = binary.is_none_or(|binary| split_key(entry.binary).0 == binary)
+                && entry.original_size.is_none_or(|size| sizes.contains(&size));
+            if !is_wanted {
+                continue;
+            }
             let range = entry.stored.clone().with_context(place)?;
+            if !seen.insert(range.clone()) {
+                continue;
+            }
             let stored = piece
                 .slice(range.start, range.end - range.start)
                 .with_context(place)?;
@@ -337,10 +424,9 @@ fn code_objects(
                 Scheme::ZstdPerKernel => spool
                     .add(|file| {
                         let reader = std::io::BufReader::new(stored.reader());
-                        std::io::copy(
-                            &mut zstd::stream::read::Decoder::with_buffer(reader)?,
-                            file,
-                        )?;
+                        let decoder = zstd::stream::read::Decoder::with_buffer(reader)?;
+                        // The table of contents may lie about the size.
+                        std::io::copy(&mut decoder.take(largest.saturating_add(1)), file)?;
                         Ok(())
                     })
                     .with_context(|| {
@@ -353,11 +439,16 @@ fn code_objects(
     Ok(codes)
 }
 
-/// The recipe of a program, and its archives, by the program's reference.
+/// Finds the recipe and the archives of the program at `path`, or the recipe and the device wheels of
+/// a wheel. Returns `None` for a program without a reference, and for a wheel without a recipe.
 ///
 /// # Errors
-/// The program has no reference, or was not made by `offld split --kpack`.
+/// A program has a reference, but no recipe; a wheel has several recipes; or a directory cannot be
+/// read.
 pub fn find(path: &Path, piece: &FileSlice) -> Result<Option<(PathBuf, Vec<PathBuf>)>> {
+    if is_zip(piece.bytes()) {
+        return wheels::find(path);
+    }
     let Some(program) = kpack::program(piece.bytes()).ok().flatten() else {
         return Ok(None);
     };

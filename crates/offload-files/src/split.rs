@@ -107,6 +107,28 @@ pub(crate) fn without_images(
     Ok(builder.halves(path, piece.size(), 0)?.host)
 }
 
+/// The host half of the wheel `zip` without the images that `wanted` selects, by member and number,
+/// as [`without_images`].
+///
+/// # Errors
+/// The wheel is damaged or cannot be read.
+pub(crate) fn wheel_without_images(
+    path: &Path,
+    zip: &FileSlice,
+    wanted: &HashMap<Vec<u8>, Vec<usize>>,
+    session: &Session,
+    spool: &mut Spool,
+) -> Result<Rope> {
+    let is_wanted = |member: &[u8], image: &Image| {
+        let numbers = wanted.get(member);
+        numbers.is_some_and(|numbers| numbers.binary_search(&image.index).is_ok())
+    };
+    let chunks = find_in_zip(path, zip, &is_wanted, session)?;
+    let reached = Reached::default();
+    let builder = Builder::of_chunks((path, zip), chunks, Streams::Plain, spool, &reached)?;
+    Ok(builder.halves(path, zip.size(), 0)?.host)
+}
+
 /// Recompresses the streams of the file. In a zip file, recompresses only the members that overlap
 /// the ranges `lost_in`.
 fn repacked(
@@ -443,7 +465,7 @@ struct ImageInfo {
 /// The chunks of the file `piece`, in order.
 fn find_chunks(path: &Path, piece: &FileSlice, session: &Session) -> Result<Vec<Chunk>> {
     if is_zip(piece.bytes()) {
-        return find_in_zip(path, piece, session);
+        return find_in_zip(path, piece, &|_, _| true, session);
     }
     let report = report(path, piece, session);
     Ok(chunks_with_info(
@@ -513,7 +535,13 @@ fn image_info(image: &Image) -> Option<ImageInfo> {
     })
 }
 
-fn find_in_zip(path: &Path, zip: &FileSlice, session: &Session) -> Result<Vec<Chunk>> {
+/// The chunks of a zip file, with the images that `is_wanted` selects by the name of their member.
+fn find_in_zip(
+    path: &Path,
+    zip: &FileSlice,
+    is_wanted: &dyn Fn(&[u8], &Image) -> bool,
+    session: &Session,
+) -> Result<Vec<Chunk>> {
     let describe = |fault: ArchiveFault| anyhow!(fault.in_archive(&path.display()));
     let mut all = Vec::new();
     let read = ZipFile::read(zip.bytes()).map_err(describe)?;
@@ -527,7 +555,9 @@ fn find_in_zip(path: &Path, zip: &FileSlice, session: &Session) -> Result<Vec<Ch
         let plain = zip_member(zip, &member).with_context(place)?.as_file();
         let name = path.join(member.path().with_context(place)?);
         let report = report(&name, &plain, session);
-        let chunks = chunks_with_info(places(&name, &plain, &report)?, &report.images, &|_| true);
+        let is_wanted = |image: &Image| is_wanted(member.name, image);
+        let places = places(&name, &plain, &report)?;
+        let chunks = chunks_with_info(places, &report.images, &is_wanted);
         if chunks.is_empty() {
             continue;
         }

@@ -78,14 +78,14 @@ pub struct ExternalImage {
     pub size: u64,
     /// The file's digest.
     pub digest: u64,
-    /// The devices that run the image.
+    /// The devices for which a program loads the image.
     pub devices: Devices,
 }
 
-/// The devices on which a program loads an image.
+/// The devices for which a program loads an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Devices {
-    /// Any: without a runtime, the devices cannot be detected.
+    /// The image is always loaded: only a runtime can detect such devices.
     Any,
     /// The host's CPU.
     Host,

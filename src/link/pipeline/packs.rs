@@ -1,5 +1,5 @@
-//! kpack archives of a link (`--wrapper-kpack`). The host link writes a program with its code, which
-//! then moves into archives. So the output is complete at any time.
+//! kpack archives of a link (`--wrapper-kpack`). The host link writes a complete program. offld then
+//! writes its HIP code into archives, and replaces the program last.
 
 use std::fs;
 use std::path::Path;
@@ -47,7 +47,7 @@ impl Link<'_> {
         if is_special(output) {
             return Ok(());
         }
-        // The linker may have written through a symbolic link, and the loader takes the real path.
+        // The linker may have written through a symlink, and the loader takes the real path.
         let output = &fs::canonicalize(output)
             .with_context(|| format!("cannot read `{}`", output.display()))?;
         let group = name(output.file_name())?;

@@ -30,8 +30,8 @@ pub(super) const SECTION: ImageSection = ImageSection {
 /// The suffix of the default directory, after the name of the output.
 const SUFFIX: &str = ".images";
 
-/// The files of a link. Unless [`keep`](Self::keep) is called, those that are new are removed at the
-/// end.
+/// The files of a link. If this is dropped without [`keep`](Self::keep), the new files of the default
+/// directory are removed. Files in a directory that the user named are never removed.
 #[derive(Debug, Default)]
 pub(crate) struct ExternalFiles {
     /// The table of each payload, in their order.
@@ -215,7 +215,8 @@ impl ExternalFiles {
             .with_context(|| format!("cannot write `{}`", path.display()))
     }
 
-    /// Keeps the files, after the program is complete. Removes those of its previous build.
+    /// Keeps the files, after the program is complete. In the default directory, removes the files that
+    /// only the previous program used.
     pub(crate) fn keep(mut self) {
         self.new_files.clear();
         self.new_directory = None;

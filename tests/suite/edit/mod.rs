@@ -15,7 +15,7 @@ mod replace;
 pub(crate) mod split;
 mod strip_device;
 mod sycl;
-mod wheels;
+pub(crate) mod wheels;
 mod whole_builds;
 
 use std::path::Path;

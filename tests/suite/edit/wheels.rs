@@ -29,7 +29,7 @@ pub(super) fn trials() -> Vec<Trial> {
 
 /// Packs the directory `folder` as the wheel `name`. Every second file is stored, the others are
 /// deflated.
-pub(super) fn pack(work: &Work, folder: &str, name: &str) -> Result<(), Failed> {
+pub(crate) fn pack(work: &Work, folder: &str, name: &str) -> Result<(), Failed> {
     work.file(
         "pack.py",
         "import base64, hashlib, os, sys, zipfile\n\
@@ -50,7 +50,7 @@ pub(super) fn pack(work: &Work, folder: &str, name: &str) -> Result<(), Failed> 
 }
 
 /// Checks the members of a wheel against their checksums and against the wheel's `RECORD`.
-pub(super) fn check(work: &Work, name: &str) -> Result<(), Failed> {
+pub(crate) fn check(work: &Work, name: &str) -> Result<(), Failed> {
     work.file(
         "check.py",
         "import base64, csv, hashlib, io, sys, zipfile\n\
@@ -71,7 +71,7 @@ pub(super) fn check(work: &Work, name: &str) -> Result<(), Failed> {
 
 /// Writes the files of the package `some`, without its libraries, to `folder`. The wheel is for
 /// `tag`.
-pub(super) fn package(work: &Work, folder: &str, tag: &str) -> Result<(), Failed> {
+pub(crate) fn package(work: &Work, folder: &str, tag: &str) -> Result<(), Failed> {
     for place in ["some", "some-1.0.dist-info"] {
         std::fs::create_dir_all(work.path().join(folder).join(place))?;
     }

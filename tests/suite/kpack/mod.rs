@@ -14,6 +14,8 @@ use crate::support::{
 
 mod accidents;
 mod split;
+mod stopped;
+mod wheels;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut all = vec![
@@ -21,10 +23,12 @@ pub(crate) fn trials() -> Vec<Trial> {
         with_llvm("kpack::program_with_archives", program),
         with_llvm("kpack::library_for_windows", windows),
         with_llvm("kpack::prune_and_replace", edits),
-        with_llvm("kpack::wheels", wheels),
+        with_llvm("kpack::wheels_with_archives", wheels_with_archives),
     ];
     all.extend(accidents::trials());
     all.extend(split::trials());
+    all.extend(stopped::trials());
+    all.extend(wheels::trials());
     all
 }
 
@@ -443,7 +447,7 @@ fn edits() -> Outcome {
 }
 
 /// A wheel with a program and its archives, and wheels with one part each.
-fn wheels() -> Outcome {
+fn wheels_with_archives() -> Outcome {
     let work = Work::new();
     installation(&work, "zstd-per-kernel")?;
     let zip = |name: &str, files: &[&str]| -> Outcome {

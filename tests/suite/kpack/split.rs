@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 use md5::Digest as _;
@@ -54,6 +55,10 @@ pub(super) fn trials() -> Vec<Trial> {
         other_compressor,
     ));
     all.push(with_llvm(
+        "kpack::split::targets_become_no_paths",
+        hostile_target,
+    ));
+    all.push(with_llvm(
         "kpack::split::changed_or_lost_parts_are_named",
         refused,
     ));
@@ -82,7 +87,7 @@ fn clang(work: &Work, args: &str) -> Result<(), Failed> {
 }
 
 /// Builds the program, or a library and a program that uses it, below `install`.
-fn build(work: &Work, compile: &str, link: &str) -> Result<(), Failed> {
+pub(super) fn build(work: &Work, compile: &str, link: &str) -> Result<(), Failed> {
     for name in ["main", "other", "archived"] {
         let source = folder().join(format!("{name}.cpp"));
         clang(
@@ -126,21 +131,25 @@ fn build(work: &Work, compile: &str, link: &str) -> Result<(), Failed> {
 
 /// What the program prints, and its ledger.
 fn ledger(work: &Work, program: &str) -> Result<(String, String), Failed> {
+    ledger_of(work, &mut work.command(work.path().join(program)))
+}
+
+/// What a process prints, and its ledger.
+pub(super) fn ledger_of(work: &Work, command: &mut Command) -> Result<(String, String), Failed> {
     let file = work.path().join("ledger");
     let _ = std::fs::remove_file(&file);
-    let mut command = work.command(work.path().join(program));
     command
         .env("OFFLD_LEDGER", &file)
         .env("LD_LIBRARY_PATH", stubs());
-    let ended = output(&mut command)?;
+    let ended = output(command)?;
     let ledger = std::fs::read_to_string(&file)
-        .map_err(|error| format!("{error}\n{}", shown(&command, &ended)))?;
+        .map_err(|error| format!("{error}\n{}", shown(command, &ended)))?;
     expect_not_in(&ledger, "BAD:")?;
     Ok((text(&ended.stdout), ledger))
 }
 
 /// The code objects in a ledger, each once: form, size and hash.
-fn code_objects(ledger: &str) -> String {
+pub(super) fn code_objects(ledger: &str) -> String {
     let images = ledger
         .lines()
         .filter(|line| line.starts_with("hip image ") && line.contains("amdgpu"));
@@ -151,7 +160,7 @@ fn code_objects(ledger: &str) -> String {
 }
 
 /// The registered kernels and variables in a ledger.
-fn names(ledger: &str) -> String {
+pub(super) fn names(ledger: &str) -> String {
     let is_name = |line: &&str| {
         ["hip function", "hip var", "hip managed"]
             .iter()
@@ -164,7 +173,7 @@ fn names(ledger: &str) -> String {
         .collect()
 }
 
-fn same_trees(work: &Work, one: &str, other: &str) -> Result<(), Failed> {
+pub(super) fn same_trees(work: &Work, one: &str, other: &str) -> Result<(), Failed> {
     run(work.command("diff").args(["-r", one, other]))?;
     Ok(())
 }
@@ -388,6 +397,27 @@ fn other_compressor() -> Outcome {
     let mut merge = work.command(offld());
     run(merge.args(["merge", "split", "-d", "merged"]))?;
     same_trees(&work, "install", "merged")?;
+    passed()
+}
+
+/// A bundle whose target leads out of the directory.
+fn hostile_target() -> Outcome {
+    let work = Work::new();
+    build(&work, "--no-offload-new-driver", "-shared")?;
+    let mut bytes = std::fs::read(work.path().join("install/lib/libother.so"))?;
+    let (old, new) = (b"--gfx908:xnack+", b"--gfx908/../../");
+    let at: Vec<usize> = memchr::memmem::find_iter(&bytes, old).collect();
+    ensure(!at.is_empty(), || "no such target")?;
+    for at in at {
+        bytes[at..at + new.len()].copy_from_slice(new);
+    }
+    work.file("hostile.so", bytes);
+    let told = run_failing(
+        work.command(offld())
+            .args(["split", "--kpack", "hostile.so", "-d", "out"]),
+    )?;
+    expect_in(&told, "gfx908/../../ is not a target of an AMD GPU")?;
+    expect_no_file(&work.path().join("out"))?;
     passed()
 }
 

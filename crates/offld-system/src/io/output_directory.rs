@@ -1,17 +1,18 @@
 //! A directory of outputs. If nothing exists at its path, the directory appears when it is complete:
-//! until then, its files are in a temporary directory beside it. In a directory that exists already,
-//! new files replace old ones one by one.
+//! until then, its files are in a temporary directory next to it. In a directory that exists, new
+//! files replace old ones one by one.
 
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result};
 
 use crate::atomic_file::{self, Directory, PREFIX};
-use crate::io::outputs::Outputs;
+use crate::io::outputs::{MovedDirectory, Outputs};
 use crate::session::Session;
 use crate::signals::Signals;
 
@@ -22,14 +23,14 @@ const NEW_DIRECTORY: u32 = 0o777;
 #[derive(Debug)]
 pub struct OutputDirectory {
     signals: Arc<Signals>,
-    /// `None` if the directory existed before.
+    /// `None` if the directory existed before, or if the missing part of its path has `..`.
     new: Option<NewDirectory>,
 }
 
 /// The first missing directory of a path, and the temporary directory that becomes it.
 #[derive(Debug)]
 struct NewDirectory {
-    place: PathBuf,
+    moved: MovedDirectory,
     temporary: Directory,
 }
 
@@ -48,10 +49,10 @@ impl OutputDirectory {
         })
     }
 
-    /// Returns the present place of `path`, which is below the directory or elsewhere.
+    /// Returns where `path` is until the commit. It may also be outside of the directory.
     pub fn current(&self, path: &Path) -> PathBuf {
         match &self.new {
-            Some(new) => new.current(path).unwrap_or_else(|| path.to_owned()),
+            Some(new) => new.moved.current(path).unwrap_or_else(|| path.to_owned()),
             None => path.to_owned(),
         }
     }
@@ -61,53 +62,62 @@ impl OutputDirectory {
     /// # Errors
     /// The directory cannot be created. The error names `path`.
     pub fn create_dir_all(&self, path: &Path) -> Result<()> {
-        fs::create_dir_all(self.current(path)).with_context(|| path.display().to_string())
+        let done = fs::create_dir_all(self.current(path));
+        let done = match &self.new {
+            Some(new) => new.moved.noted(done),
+            None => done,
+        };
+        done.with_context(|| path.display().to_string())
     }
 
     /// Starts outputs, which may be below the directory.
     pub fn outputs(&self, session: &Session) -> Outputs {
         let outputs = Outputs::new(session);
         match &self.new {
-            Some(new) => outputs.moved(&new.place, &new.temporary),
+            Some(new) => outputs.moved(&new.moved),
             None => outputs,
         }
     }
 
-    /// Renames a new directory into place.
+    /// Whether the directory appears at the commit.
+    pub fn is_new(&self) -> bool {
+        self.new.is_some()
+    }
+
+    /// Renames a new directory into place, and returns true. If an output could not be written, for
+    /// example because the disk is full, removes the directory, and returns false. If another process created it meanwhile, or if the file
+    /// system does not rename directories, its files are moved one by one.
     ///
     /// # Errors
-    /// A signal arrived, or another process created the directory meanwhile.
-    pub fn commit(self) -> Result<()> {
+    /// A signal arrived, or a file cannot be moved.
+    pub fn commit(self) -> Result<bool> {
         self.signals.check()?;
-        let Some(NewDirectory { place, temporary }) = self.new else {
-            return Ok(());
+        let Some(NewDirectory { moved, temporary }) = self.new else {
+            return Ok(true);
         };
-        let moved = temporary.commit_as(&place);
-        moved.with_context(|| format!("cannot create `{}`", place.display()))
+        if moved.has_failed.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let place = &moved.from;
+        let done = match temporary.commit_as(place) {
+            Ok(()) => Ok(()),
+            Err((temporary, _)) => move_entries(&temporary, place),
+        };
+        done.with_context(|| format!("cannot create `{}`", place.display()))?;
+        Ok(true)
     }
 }
 
-impl NewDirectory {
-    fn current(&self, path: &Path) -> Option<PathBuf> {
-        moved(path, &self.place, &self.temporary)
-    }
-}
-
-/// Returns the place of `path` after its directory `from` was moved to `to`.
-pub(super) fn moved(path: &Path, from: &Path, to: &Path) -> Option<PathBuf> {
-    let within = path.strip_prefix(from).ok()?;
-    Some(if within.as_os_str().is_empty() {
-        to.to_owned()
-    } else {
-        to.join(within)
-    })
-}
-
-/// Creates the temporary directory, and the directories below it that lead to `place`. If `place`
-/// exists, returns `None`.
+/// Creates the temporary directory, and the directories below it that lead to `place`. Returns `None`
+/// if `place` exists, or if its missing part has `..`; the directory then exists at once.
 fn start(place: &Path) -> io::Result<Option<NewDirectory>> {
-    let is_missing =
-        |path: &&Path| !path.as_os_str().is_empty() && fs::symlink_metadata(path).is_err();
+    // Without slashes at the end, and without `.`.
+    let place: &Path = &place.components().collect::<PathBuf>();
+    let is_missing = |path: &&Path| {
+        let found = fs::symlink_metadata(path);
+        let is_missing = found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        is_missing && !path.as_os_str().is_empty()
+    };
     let first = place.ancestors().take_while(is_missing).last();
     let Some(first) = first.filter(|first| is_plain(place, first)) else {
         return fs::create_dir_all(place).map(|()| None);
@@ -118,14 +128,33 @@ fn start(place: &Path) -> io::Result<Option<NewDirectory>> {
         .prefix(PREFIX)
         .permissions(Permissions::from_mode(NEW_DIRECTORY));
     let temporary = Directory::new_in(parent, &builder).map_err(atomic_file::without_path)?;
-    let new = NewDirectory {
-        place: first.to_owned(),
-        temporary,
+    let moved = MovedDirectory {
+        from: first.to_owned(),
+        to: temporary.to_path_buf(),
+        has_failed: Arc::default(),
     };
-    if let Some(current) = new.current(place) {
+    if let Some(current) = moved.current(place) {
         fs::create_dir_all(current)?;
     }
-    Ok(Some(new))
+    Ok(Some(NewDirectory { moved, temporary }))
+}
+
+/// Moves everything in the directory `from` to `to`, which may exist.
+fn move_entries(from: &Path, to: &Path) -> io::Result<()> {
+    if !to.is_dir() {
+        fs::create_dir(to)?;
+        fs::set_permissions(to, fs::metadata(from)?.permissions())?;
+    }
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (old, new) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            move_entries(&old, &new)?;
+        } else {
+            fs::rename(&old, &new)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether the path from `first`, inclusive, to `place` has only names, and no `..`.
@@ -145,7 +174,8 @@ mod tests {
     use crate::shell::Shell;
 
     fn session() -> Session {
-        Session::of(&Arc::new(Shell::default()))
+        let shell = Shell::from_write("test", Box::new(io::sink()));
+        Session::of(&Arc::new(shell))
     }
 
     fn write(directory: &OutputDirectory, path: &Path, session: &Session) {
@@ -195,16 +225,25 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_appeared_meanwhile_stays() {
+    fn files_join_a_directory_that_appeared_meanwhile() {
         let folder = tempfile::tempdir().unwrap();
         let session = session();
         let place = folder.path().join("new");
         let directory = OutputDirectory::new(&place, &session).unwrap();
-        write(&directory, &place.join("file"), &session);
-        fs::create_dir(&place).unwrap();
-        fs::write(place.join("other"), "other").unwrap();
-        assert!(directory.commit().is_err());
-        assert_eq!(fs::read_dir(&place).unwrap().count(), 1);
+        write(&directory, &place.join("a/file"), &session);
+        write(&directory, &place.join("b/file"), &session);
+        fs::create_dir_all(place.join("a")).unwrap();
+        fs::write(place.join("a/other"), "other").unwrap();
+        directory.commit().unwrap();
+        assert_eq!(fs::read(place.join("a/file")).unwrap(), b"new");
+        assert_eq!(fs::read(place.join("a/other")).unwrap(), b"other");
+        assert_eq!(fs::read(place.join("b/file")).unwrap(), b"new");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        // A file is in the way.
+        let place = folder.path().join("file");
+        let directory = OutputDirectory::new(&place, &session).unwrap();
+        fs::write(&place, "other").unwrap();
+        assert!(directory.commit().is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 }

@@ -9,11 +9,12 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, anyhow};
 
 use crate::atomic_file::{self, AtomicFile};
-use crate::io::{copy, output_directory};
+use crate::io::copy;
 use crate::scratch;
 use crate::session::Session;
 use crate::signals::Signals;
@@ -28,9 +29,37 @@ const SMALL_GAP: usize = 4096;
 pub struct Outputs {
     signals: Arc<Signals>,
     scratch: PathBuf,
-    /// A directory, and its present place.
-    moved: Option<(PathBuf, PathBuf)>,
+    moved: Option<MovedDirectory>,
     pending: Vec<PendingOutput>,
+}
+
+/// A directory whose outputs are written at another place.
+#[derive(Debug, Clone)]
+pub(super) struct MovedDirectory {
+    pub(super) from: PathBuf,
+    pub(super) to: PathBuf,
+    /// Set if an output below the directory cannot be written.
+    pub(super) has_failed: Arc<AtomicBool>,
+}
+
+impl MovedDirectory {
+    /// Returns where `path`, which is below the directory, is written.
+    pub(super) fn current(&self, path: &Path) -> Option<PathBuf> {
+        let within = path.strip_prefix(&self.from).ok()?;
+        Some(if within.as_os_str().is_empty() {
+            self.to.clone()
+        } else {
+            self.to.join(within)
+        })
+    }
+
+    /// Notes an error, if there is one.
+    pub(super) fn noted<T, E>(&self, done: Result<T, E>) -> Result<T, E> {
+        if done.is_err() {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        done
+    }
 }
 
 /// An output that is not in its place yet.
@@ -55,6 +84,7 @@ struct Target {
 pub struct Output {
     file: File,
     signals: Arc<Signals>,
+    moved: Option<MovedDirectory>,
 }
 
 /// The error `'FILE': No such file or directory`, worded like LLVM's container tools for a file
@@ -80,10 +110,10 @@ impl Outputs {
         }
     }
 
-    /// Writes the outputs below the directory `from` below `to`. Errors name the former.
-    pub(super) fn moved(self, from: &Path, to: &Path) -> Outputs {
+    /// Writes the outputs below a directory at another place. Errors name the directory.
+    pub(super) fn moved(self, moved: &MovedDirectory) -> Outputs {
         Outputs {
-            moved: Some((from.to_owned(), to.to_owned())),
+            moved: Some(moved.clone()),
             ..self
         }
     }
@@ -92,7 +122,7 @@ impl Outputs {
     fn current(&self, path: &Path) -> PathBuf {
         let moved = self.moved.as_ref();
         moved
-            .and_then(|(from, to)| output_directory::moved(path, from, to))
+            .and_then(|moved| moved.current(path))
             .unwrap_or_else(|| path.to_owned())
     }
 
@@ -103,18 +133,18 @@ impl Outputs {
     /// The file at `path` is not writable, or cannot be created. This is known before any work is
     /// done.
     pub fn create(&mut self, path: &Path) -> Result<Output> {
-        if atomic_file::is_special(path) {
+        let current = self.current(path);
+        if atomic_file::is_special(&current) {
             let file = fs::OpenOptions::new()
                 .write(true)
-                .open(path)
+                .open(current)
                 .map_err(|error| io_error(path, &error))?;
             return self.staged(Some(Target {
                 file,
                 path: path.to_owned(),
             }));
         }
-        let made = AtomicFile::create(&self.current(path));
-        self.atomic(path, made)
+        self.atomic(path, AtomicFile::create(&current))
     }
 
     /// Creates an output that replaces the file or the symlink at `path`, with the mode of any new
@@ -123,24 +153,33 @@ impl Outputs {
     /// # Errors
     /// `path` is a directory, or the file cannot be created.
     pub fn create_anew(&mut self, path: &Path) -> Result<Output> {
-        if atomic_file::is_special(path) {
+        let current = self.current(path);
+        if atomic_file::is_special(&current) {
             return self.create(path);
         }
-        if path.is_dir() {
+        if current.is_dir() {
             return Err(io_error(path, &io::ErrorKind::IsADirectory.into()));
         }
-        let made = AtomicFile::create_anew(&self.current(path));
-        self.atomic(path, made)
+        self.atomic(path, AtomicFile::create_anew(&current))
     }
 
     fn atomic(&mut self, path: &Path, made: io::Result<(File, AtomicFile)>) -> Result<Output> {
+        let made = match &self.moved {
+            Some(moved) => moved.noted(made),
+            None => made,
+        };
         let (file, pending) = made.map_err(|error| io_error(path, &error))?;
         self.pending
             .push(PendingOutput::Atomic(pending, path.to_owned()));
-        Ok(Output {
+        Ok(self.output(file))
+    }
+
+    fn output(&self, file: File) -> Output {
+        Output {
             file,
             signals: Arc::clone(&self.signals),
-        })
+            moved: self.moved.clone(),
+        }
     }
 
     pub(crate) fn stdout(&mut self) -> Result<Output> {
@@ -170,10 +209,7 @@ impl Outputs {
             tempfile::tempfile_in(&self.scratch).and_then(|file| Ok((file.try_clone()?, file)));
         let (handle, file) = made.map_err(|error| io_error(&self.scratch, &error))?;
         self.pending.push(PendingOutput::Into(handle, place));
-        Ok(Output {
-            file,
-            signals: Arc::clone(&self.signals),
-        })
+        Ok(self.output(file))
     }
 
     /// Moves all outputs into place. If the outputs are dropped instead, none of them ever appears.
@@ -212,7 +248,15 @@ impl Output {
     /// the kernel if possible. A file with fewer bytes is an error.
     pub fn copy_range(&mut self, from: &File, offset: u64, len: u64) -> io::Result<()> {
         let signals = Arc::clone(&self.signals);
-        copy::range(from, offset, &mut self.file, len, &|| check(&signals))
+        let done = copy::range(from, offset, &mut self.file, len, &|| check(&signals));
+        self.noted(done)
+    }
+
+    fn noted<T>(&self, done: io::Result<T>) -> io::Result<T> {
+        match &self.moved {
+            Some(moved) => moved.noted(done),
+            None => done,
+        }
     }
 
     /// Writes `count` zeros. Many of them become a hole, which reads as zeros and takes no disk
@@ -238,7 +282,8 @@ impl Output {
             )));
         }
         if offset > self.file.metadata()?.len() {
-            self.file.set_len(offset)?;
+            let done = self.file.set_len(offset);
+            self.noted(done)?;
         }
         self.file.seek(SeekFrom::Start(offset)).map(|_| ())
     }
@@ -269,7 +314,8 @@ impl Read for Output {
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         check(&self.signals)?;
-        self.file.write(bytes)
+        let written = self.file.write(bytes);
+        self.noted(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -31,7 +31,7 @@ use offld_system::progress::{Meter, Reached};
 use offld_system::session::Session;
 use offld_system::{atomic_file, threads};
 use offload_formats::error;
-pub use place::{Entry, To, Tree, entries};
+pub use place::{Entry, Made, To, Tree, entries};
 
 /// The last bytes of files that the kernel's `sign-file` has signed.
 const APPENDED_SIGNATURE: &[u8] = b"~Module signature appended~\n";
@@ -190,8 +190,10 @@ pub fn change(
         },
         false => change,
     };
-    let changes = changes.into_iter().map(removed).collect();
-    directory.map_or(Ok(()), OutputDirectory::commit)?;
+    let mut changes: Vec<Change> = changes.into_iter().map(removed).collect();
+    if !directory.map_or(Ok(true), OutputDirectory::commit)? {
+        changes.iter_mut().for_each(|change| change.written = None);
+    }
     Ok(changes)
 }
 

@@ -20,7 +20,7 @@ use offld_system::io::rope::{Patch, Replacement, Rope, resize, resize_with};
 use offload_formats::compose::Part;
 use offload_formats::elf::raw::{FileHeader, Record, SectionHeader};
 use offload_formats::kpack::{HIPK, REFERENCE_SECTION, Reference};
-use offload_formats::model::OffloadKind;
+use offload_formats::model::{OffloadKind, printable};
 use offload_formats::offload_sections::HIP_BUNDLES;
 use offload_formats::registration::read::{self, Registered, Wrapper};
 
@@ -123,6 +123,15 @@ pub(crate) fn find<'f>(
                 image.index,
                 image.arch(),
                 image.format
+            );
+            // The target becomes part of file names.
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".:+-_".contains(&byte);
+            ensure!(
+                image.target.starts_with("gfx") && image.target.bytes().all(is_plain),
+                "{}: image {}: {} is not a target of an AMD GPU",
+                place(),
+                image.index,
+                printable(&image.target)
             );
             ensure!(
                 targets.insert(&image.target),

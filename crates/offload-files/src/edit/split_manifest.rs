@@ -187,13 +187,23 @@ pub(crate) struct KpackRecipe {
     pub binary: String,
     /// The checksum of the program without the code.
     pub host: Checksum,
+    /// The members of a wheel that lost code, in the order in which the patch refers to them.
+    pub programs: Vec<String>,
     /// The host half, compressed with the help of the program without the code.
     pub patch: FileSlice,
 }
 
 /// The bytes of a recipe for the program `binary`, which has the checksum `host` without its code.
-pub(crate) fn kpack_recipe(binary: &str, host: &Checksum, patch: Rope) -> Rope {
+/// `programs`: the members of a wheel that lost code.
+pub(crate) fn kpack_recipe(
+    binary: &str,
+    host: &Checksum,
+    programs: &[String],
+    patch: Rope,
+) -> Rope {
     let (schema, size) = (SCHEMA.to_string(), host.size.to_string());
+    // The names of members have no line ends: see `wheels::split`.
+    let programs = programs.join("\n");
     let entry = Entry {
         image_kind: ImageKind::None,
         offload_kind: 0,
@@ -204,6 +214,7 @@ pub(crate) fn kpack_recipe(binary: &str, host: &Checksum, patch: Rope) -> Rope {
             (b"file", binary.as_bytes()),
             (b"size", size.as_bytes()),
             (b"xxh3", host.xxh3.as_bytes()),
+            (b"programs", programs.as_bytes()),
         ],
         image_size: patch.size(),
     };
@@ -231,6 +242,10 @@ pub(crate) fn read_kpack_recipe(piece: &FileSlice) -> Result<KpackRecipe> {
                 .context("damaged: no size of the program")?,
             xxh3: text_of(image, "xxh3"),
         },
+        programs: text_of(image, "programs")
+            .lines()
+            .map(str::to_owned)
+            .collect(),
         patch: bytes_of(piece, image)?,
     })
 }

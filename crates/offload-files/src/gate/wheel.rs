@@ -12,15 +12,13 @@ use super::files::File;
 use super::policy::{Check, Rule};
 use super::report::Violation;
 use super::rules::violation;
-use crate::edit::files::wheel;
-use offld_system::io::file_slice::{FileSlice, start_of_zip_member, zip_member};
+use crate::edit::files::wheel::{self, FileName};
+use offld_system::io::file_slice::{FileSlice, start_of_zip_member};
 use offload_formats::error;
 use offload_formats::model::printable;
 use offload_formats::target::Selector;
 use offload_formats::zip::ZipMember;
 
-/// The largest text file that is read in a wheel.
-const LARGEST_TEXT: u64 = 4 << 20;
 /// The bytes of an ELF file up to its machine.
 const ELF_START: u64 = 20;
 /// The machines of device code in ELF files: AMD GPUs, NVIDIA GPUs, Intel GPUs.
@@ -36,48 +34,6 @@ const MACHINES: [(u16, &str, &[&str]); 8] = [
     (243, "riscv64", &["_riscv64"]),
     (258, "loongarch64", &["_loongarch64"]),
 ];
-
-/// The parts of a wheel's file name.
-struct Name<'n> {
-    /// Python, ABI and platform tags, each set separated by dots.
-    tags: [&'n str; 3],
-    /// The label of the variant.
-    label: Option<&'n str>,
-}
-
-impl Name<'_> {
-    /// Parses `NAME-VERSION[-BUILD]-PYTHON-ABI-PLATFORM[-LABEL].whl`.
-    fn parse(file: &str) -> Option<Name<'_>> {
-        let parts: Vec<&str> = file.strip_suffix(".whl")?.split('-').collect();
-        let has_build = parts
-            .get(2)
-            .is_some_and(|build| build.starts_with(|c: char| c.is_ascii_digit()));
-        let first = if has_build && parts.len() > 5 { 3 } else { 2 };
-        let tags: [&str; 3] = parts.get(first..first + 3)?.try_into().ok()?;
-        match parts.get(first + 3..)? {
-            [] => Some(Name { tags, label: None }),
-            [label] => Some(Name {
-                tags,
-                label: Some(label),
-            }),
-            _ => None,
-        }
-    }
-
-    /// Each combination of the tags.
-    fn all(&self) -> BTreeSet<String> {
-        let [python, abi, platform] = self.tags.map(|tags| tags.split('.'));
-        let mut all = BTreeSet::new();
-        for python in python {
-            for abi in abi.clone() {
-                for platform in platform.clone() {
-                    all.insert(format!("{python}-{abi}-{platform}"));
-                }
-            }
-        }
-        all
-    }
-}
 
 /// `variant.json` in the metadata of a wheel: properties by label, provider and feature.
 #[derive(Deserialize)]
@@ -95,7 +51,7 @@ pub(super) fn violations(rule: &Rule, file: &File, name: &str) -> Vec<Violation>
     }
     let violation =
         |value: String, limit: String| violation(rule, Check::WheelTags.name(), name, value, limit);
-    let Some(parsed) = Name::parse(own) else {
+    let Some(parsed) = FileName::parse(own) else {
         let limit = "NAME-VERSION-PYTHON-ABI-PLATFORM.whl".to_owned();
         return vec![violation(
             format!("the file name {}", printable(own)),
@@ -128,17 +84,12 @@ impl Found {
         let mut found = Found::default();
         for member in wheel::members(path, &zip)? {
             let shown = member.shown_name();
-            let is_metadata = |file: &str| {
-                shown.strip_suffix(file).is_some_and(|folder| {
-                    folder.ends_with(".dist-info/") && !folder[..folder.len() - 1].contains('/')
-                })
-            };
-            if is_metadata("WHEEL") {
-                let text = text(&piece, &member)?;
+            if wheel::is_metadata(member.name, "WHEEL") {
+                let text = wheel::text(&piece, &member)?;
                 let tags = text.lines().filter_map(|line| line.strip_prefix("Tag:"));
                 found.tags = tags.map(|tag| tag.trim().to_owned()).collect();
-            } else if is_metadata("variant.json") {
-                let text = text(&piece, &member)?;
+            } else if wheel::is_metadata(member.name, "variant.json") {
+                let text = wheel::text(&piece, &member)?;
                 let variants = serde_json::from_str(&text);
                 found.variants = Some(variants.with_context(|| shown.clone())?);
             } else if let Some(machine) = host_machine(&piece, &member)? {
@@ -149,7 +100,7 @@ impl Found {
     }
 
     /// The contradictions: the actual contents of the wheel, each with the expected ones.
-    fn compared(&self, name: &Name<'_>, file: &File) -> Result<Vec<(String, String)>> {
+    fn compared(&self, name: &FileName<'_>, file: &File) -> Result<Vec<(String, String)>> {
         let mut all = Vec::new();
         let (claimed, tags) = (name.all(), &self.tags);
         if claimed != *tags {
@@ -246,15 +197,6 @@ fn unmet(
         }
     }
     all
-}
-
-/// The text of a small member.
-fn text(wheel: &FileSlice, member: &ZipMember<'_>) -> Result<String> {
-    if member.plain_size > LARGEST_TEXT {
-        return Err(member.fault("larger than 4 MiB").into());
-    }
-    let bytes = zip_member(wheel, member)?;
-    Ok(String::from_utf8_lossy(bytes.bytes()).into_owned())
 }
 
 /// The machine of a member that is a program or library for hosts.

@@ -222,12 +222,19 @@ fn entries_below(from: &Path, within: &Path, found: &mut Vec<(PathBuf, Entry)>) 
 /// The contents of a directory, with their places in another one.
 #[derive(Debug, Default)]
 pub struct Tree {
-    /// The directories, each with its new path. A directory precedes its entries.
-    pub directories: Vec<(PathBuf, PathBuf)>,
-    /// The new symlinks, with their targets.
-    links: Vec<(PathBuf, PathBuf)>,
+    /// The new directories and symlinks. A directory precedes its entries.
+    pub made: Vec<(PathBuf, Made)>,
     /// The regular files, each with its new path, sorted by name.
     pub files: Vec<(PathBuf, PathBuf)>,
+}
+
+/// A directory or a symlink of a new tree.
+#[derive(Debug)]
+pub enum Made {
+    /// A directory with the mode of this one.
+    DirectoryLike(PathBuf),
+    /// A symlink to this target.
+    Link(PathBuf),
 }
 
 impl Tree {
@@ -237,13 +244,14 @@ impl Tree {
     /// A directory or symlink cannot be read.
     pub fn list(from: &Path, to: &Path) -> Result<Tree> {
         let mut tree = Tree::default();
-        tree.directories.push((from.to_owned(), to.to_owned()));
+        let top = Made::DirectoryLike(from.to_owned());
+        tree.made.push((to.to_owned(), top));
         for (within, entry) in entries(from)? {
             let (path, place) = (from.join(&within), to.join(&within));
             match entry {
                 Entry::File => tree.files.push((path, place)),
-                Entry::Folder => tree.directories.push((path, place)),
-                Entry::Link(target) => tree.links.push((place, target)),
+                Entry::Folder => tree.made.push((place, Made::DirectoryLike(path))),
+                Entry::Link(target) => tree.made.push((place, Made::Link(target))),
             }
         }
         Ok(tree)
@@ -251,8 +259,7 @@ impl Tree {
 
     /// Adds the contents of another directory.
     pub fn extend(&mut self, other: Tree) {
-        self.directories.extend(other.directories);
-        self.links.extend(other.links);
+        self.made.extend(other.made);
         self.files.extend(other.files);
     }
 
@@ -261,17 +268,21 @@ impl Tree {
     /// # Errors
     /// A directory or a symlink cannot be created.
     pub fn make(&self, directory: &OutputDirectory) -> Result<()> {
-        for (from, to) in &self.directories {
-            directory.create_dir_all(to)?;
-            let mode = fs::metadata(from).map(|meta| meta.permissions());
-            mode.and_then(|mode| fs::set_permissions(directory.current(to), mode))
-                .with_context(|| from.display().to_string())?;
-        }
-        for (place, target) in &self.links {
-            let link = directory.current(place);
-            let _ = fs::remove_file(&link);
-            std::os::unix::fs::symlink(target, &link)
-                .with_context(|| place.display().to_string())?;
+        for (place, made) in &self.made {
+            let current = directory.current(place);
+            match made {
+                Made::DirectoryLike(from) => {
+                    directory.create_dir_all(place)?;
+                    let mode = fs::metadata(from).map(|meta| meta.permissions());
+                    mode.and_then(|mode| fs::set_permissions(current, mode))
+                        .with_context(|| from.display().to_string())?;
+                }
+                Made::Link(target) => {
+                    let _ = fs::remove_file(&current);
+                    std::os::unix::fs::symlink(target, &current)
+                        .with_context(|| place.display().to_string())?;
+                }
+            }
         }
         Ok(())
     }

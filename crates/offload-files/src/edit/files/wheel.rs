@@ -2,7 +2,8 @@
 //! edited separately, the wheel's `RECORD` gets the new digests and sizes, and all other bytes stay
 //! the same.
 
-use std::collections::{HashMap, HashSet};
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,6 +30,79 @@ use offload_formats::zip::{ZipFile, ZipMember, ZipMethod, is_zip};
 pub(crate) const LEVEL: u32 = 6;
 const STORED: u16 = 0;
 const DEFLATE: u16 = 8;
+
+/// The largest text file that is read in a wheel.
+const LARGEST_TEXT: u64 = 4 << 20;
+
+/// The parts of a wheel's file name (PEP 427; labels of variants: PEP 825).
+pub(crate) struct FileName<'n> {
+    pub(crate) distribution: &'n str,
+    pub(crate) version: &'n str,
+    pub(crate) build: Option<&'n str>,
+    /// Python, ABI and platform tags, each set separated by dots.
+    pub(crate) tags: [&'n str; 3],
+    /// The label of the variant.
+    pub(crate) label: Option<&'n str>,
+}
+
+impl FileName<'_> {
+    /// Parses `NAME-VERSION[-BUILD]-PYTHON-ABI-PLATFORM[-LABEL].whl`.
+    pub(crate) fn parse(file: &str) -> Option<FileName<'_>> {
+        let parts: Vec<&str> = file.strip_suffix(".whl")?.split('-').collect();
+        let has_build = parts
+            .get(2)
+            .is_some_and(|build| build.starts_with(|c: char| c.is_ascii_digit()));
+        let first = if has_build && parts.len() > 5 { 3 } else { 2 };
+        let tags: [&str; 3] = parts.get(first..first + 3)?.try_into().ok()?;
+        let label = match parts.get(first + 3..)? {
+            [] => None,
+            [label] => Some(*label),
+            _ => return None,
+        };
+        Some(FileName {
+            distribution: parts.first()?,
+            version: parts.get(1)?,
+            build: parts.get(2..first)?.first().copied(),
+            tags,
+            label,
+        })
+    }
+
+    /// Each combination of the tags.
+    pub(crate) fn all(&self) -> BTreeSet<String> {
+        let [python, abi, platform] = self.tags.map(|tags| tags.split('.'));
+        let mut all = BTreeSet::new();
+        for python in python {
+            for abi in abi.clone() {
+                for platform in platform.clone() {
+                    all.insert(format!("{python}-{abi}-{platform}"));
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Whether a member is the file `name` in the wheel's directory of metadata.
+pub(crate) fn is_metadata(member: &[u8], name: &str) -> bool {
+    let directory = member.strip_suffix(name.as_bytes());
+    directory.is_some_and(|directory| {
+        directory.ends_with(b".dist-info/")
+            && directory.iter().filter(|byte| **byte == b'/').count() == 1
+    })
+}
+
+/// The text of a small member.
+///
+/// # Errors
+/// The member is large, or cannot be read.
+pub(crate) fn text(wheel: &FileSlice, member: &ZipMember<'_>) -> Result<String> {
+    if member.plain_size > LARGEST_TEXT {
+        return Err(member.fault("larger than 4 MiB").into());
+    }
+    let bytes = zip_member(wheel, member)?;
+    Ok(String::from_utf8_lossy(bytes.bytes()).into_owned())
+}
 
 /// Whether `piece` is a zip file.
 pub(super) fn is_wheel(piece: &FileSlice) -> bool {
@@ -418,7 +492,7 @@ fn pack(member: &ZipMember<'_>, bytes: Rope, spool: &mut Spool) -> Result<Packed
 /// Whether a member is the file list of a wheel (the specification "Recording installed projects",
 /// `RECORD`).
 pub(crate) fn is_record(name: &[u8]) -> bool {
-    name.ends_with(b".dist-info/RECORD") && name.iter().filter(|byte| **byte == b'/').count() == 1
+    is_metadata(name, "RECORD")
 }
 
 /// The `RECORD` with digests and sizes of the changed members, and without the removed ones; `None`
@@ -482,6 +556,15 @@ fn path_of(line: &str) -> Option<String> {
             None => path.to_owned(),
         },
     )
+}
+
+/// A member's name for a line of `RECORD`.
+pub(crate) fn quoted(name: &str) -> Cow<'_, str> {
+    if name.contains([',', '"']) {
+        format!("\"{}\"", name.replace('"', "\"\"")).into()
+    } else {
+        name.into()
+    }
 }
 
 /// The zip file `piece` after recompression of the members of `selection` that have device code,
