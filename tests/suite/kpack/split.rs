@@ -412,10 +412,11 @@ fn hostile_target() -> Outcome {
         bytes[at..at + new.len()].copy_from_slice(new);
     }
     work.file("hostile.so", bytes);
-    let told = run_failing(
-        work.command(offld())
-            .args(["split", "--kpack", "hostile.so", "-d", "out"]),
-    )?;
+    let told =
+        run_failing(
+            work.command(offld())
+                .args(["split", "--kpack", "hostile.so", "-d", "out"]),
+        )?;
     expect_in(&told, "gfx908/../../ is not a target of an AMD GPU")?;
     expect_no_file(&work.path().join("out"))?;
     passed()

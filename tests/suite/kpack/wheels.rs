@@ -33,6 +33,8 @@ fn wheel(work: &Work) -> Outcome {
             work.path().join(place).join("libother.so"),
         )?;
     }
+    // With this file, one of the libraries is stored, and the other is compressed.
+    work.file("tree/some/data", "text");
     pack(work, "tree", WHEEL)?;
     passed()
 }
@@ -132,12 +134,7 @@ fn installed() -> Outcome {
         .command(offld())
         .args(["merge", &format!("out/{WHEEL}"), "-o", "merged.whl"]))?;
     run(work.command("cmp").args([WHEEL, "merged.whl"]))?;
-    // The recipe has no code.
-    let group = WHEEL.trim_end_matches(".whl");
-    let recipe = size(&format!("out/.kpack/{group}/{WHEEL}.recipe"))?;
-    ensure(recipe < size(WHEEL)? / 2, || {
-        format!("the recipe has {recipe} bytes")
-    })?;
+    // The recipe has only the members of which offld cannot reproduce the compressed bytes.
     std::fs::remove_file(work.path().join("out").join(DEVICE))?;
     let told = run_failing(work.command(offld()).args([
         "merge",
