@@ -1,5 +1,5 @@
 //! Libraries and wheels of PyPI and Debian, downloaded by `make test-files`. After `split` and
-//! `merge` they equal the originals. In pruned ones, the vendors' own tools find exactly the
+//! `merge`, also with kpack archives, they equal the originals. In pruned ones, the vendors' own tools find exactly the
 //! remaining images.
 
 use std::io::Read as _;
@@ -119,6 +119,7 @@ pub(super) fn trials() -> Vec<Trial> {
     }
     for library in HIP {
         add(library.name, "comes_back", Box::new(comes_back));
+        add(library.name, "in_archives", Box::new(in_archives));
         add(
             library.name,
             "pruned",
@@ -128,6 +129,7 @@ pub(super) fn trials() -> Vec<Trial> {
     for wheel in WHEELS {
         add(wheel, "comes_back", Box::new(comes_back));
     }
+    add(WHEELS[1], "in_archives", Box::new(in_archives));
     trials
 }
 
@@ -191,6 +193,26 @@ fn comes_back(work: &Work, path: &Path) -> Outcome {
         )?;
     }
     there_and_back(work, &old, &["--keep-original"])?;
+    same(path, &work.path().join("back"))?;
+    passed()
+}
+
+/// Moves the HIP code into kpack archives, and back.
+fn in_archives(work: &Work, path: &Path) -> Outcome {
+    let old = path.to_string_lossy();
+    let told = stdout_of(work, ["split", "--kpack", &old, "-d", "parts"])?;
+    expect_in(&told, "code objects")?;
+    let name = path.file_name().ok_or("a name")?.to_string_lossy();
+    let new = format!("parts/{name}");
+    stdout_of(work, ["check", "--for", "gfx90a", &new]).or_else(|failed| {
+        // The archives of a wheel are in other wheels.
+        if old.ends_with(".whl") {
+            Ok(String::new())
+        } else {
+            Err(failed)
+        }
+    })?;
+    stdout_of(work, ["merge", &new, "-o", "back"])?;
     same(path, &work.path().join("back"))?;
     passed()
 }
