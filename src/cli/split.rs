@@ -144,7 +144,7 @@ fn kpack(tree: &Tree, options: &Options, session: &Session) -> Result<()> {
         .or(named)
         .context("no name for the archives: pass --kpack-name")?;
     let mut spool = Spool::new(session);
-    let unpacked = kpack::split(&sources, &group, session, &mut spool)?;
+    let packed = kpack::split(&sources, &group, session, &mut spool)?;
     let archives = options.dir.join(kpack::DIRECTORY);
     let is_own =
         |place: &Path| place.parent() == Some(&*archives) && kpack::is_of_group(place, &group);
@@ -154,7 +154,7 @@ fn kpack(tree: &Tree, options: &Options, session: &Session) -> Result<()> {
             path.display()
         );
     }
-    for host in &unpacked.hosts {
+    for host in &packed.hosts {
         let Some((path, place)) = files.get(host.source) else {
             continue;
         };
@@ -183,7 +183,7 @@ fn kpack(tree: &Tree, options: &Options, session: &Session) -> Result<()> {
     // Outputs appear in the order in which they were written: in a directory that exists, a program
     // appears after its archives.
     let (mut text, mut written) = (String::new(), String::new());
-    for (arch, bytes) in &unpacked.archives {
+    for (arch, bytes) in &packed.archives {
         let place = archives.join(kpack::archive_name(&group, arch));
         write(&place, bytes, None)?;
         written.push_str(&format!(
@@ -193,7 +193,7 @@ fn kpack(tree: &Tree, options: &Options, session: &Session) -> Result<()> {
         ));
     }
     let mut unchanged: Vec<_> = files.iter().map(Some).collect();
-    for host in &unpacked.hosts {
+    for host in &packed.hosts {
         let (Some(Some((path, place))), Some(source)) = (
             unchanged.get_mut(host.source).map(Option::take),
             sources.get(host.source),
@@ -228,7 +228,7 @@ fn kpack(tree: &Tree, options: &Options, session: &Session) -> Result<()> {
     outputs.commit()?;
     directory.commit()?;
     text.push_str(&written);
-    if unpacked.hosts.is_empty() {
+    if packed.hosts.is_empty() {
         text.push_str("no HIP code that a program registers\n");
     }
     shell::print(&wrapped(&text, session.shell.stdout_style().width))

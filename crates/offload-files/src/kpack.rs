@@ -48,7 +48,7 @@ pub struct Source {
 
 /// Programs, libraries and wheels whose HIP code is in archives.
 #[derive(Debug, Default)]
-pub struct Unpacked {
+pub struct Packed {
     /// The files that changed.
     pub hosts: Vec<Host>,
     /// The archives, by architecture.
@@ -94,8 +94,8 @@ pub fn split(
     group: &str,
     session: &Session,
     spool: &mut Spool,
-) -> Result<Unpacked> {
-    let mut unpacked = Unpacked::default();
+) -> Result<Packed> {
+    let mut packed = Packed::default();
     let mut archives = Archives::default();
     for (index, source) in sources.iter().enumerate() {
         session.signals.check()?;
@@ -108,10 +108,10 @@ pub fn split(
             ByteKind::Zip => wheels::split(index, source, &piece, session, spool)?,
             _ => None,
         };
-        unpacked.hosts.extend(host);
+        packed.hosts.extend(host);
     }
-    unpacked.archives = archives.finish(group)?;
-    Ok(unpacked)
+    packed.archives = archives.finish(group)?;
+    Ok(packed)
 }
 
 fn one(

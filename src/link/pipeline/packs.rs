@@ -56,8 +56,8 @@ impl Link<'_> {
             binary: group.clone(),
         };
         let mut spool = Spool::new(session);
-        let unpacked = kpack::split(&[source], &group, session, &mut spool)?;
-        let [program] = unpacked.hosts.as_slice() else {
+        let packed = kpack::split(&[source], &group, session, &mut spool)?;
+        let [program] = packed.hosts.as_slice() else {
             session.shell.warn(&format!(
                 "{OPTION}: `{}` registers no HIP code",
                 output.display()
@@ -70,7 +70,7 @@ impl Link<'_> {
         fs::create_dir_all(&archives).with_context(unwritable)?;
         let mut outputs = Outputs::new(session);
         let mut names = Vec::new();
-        for (arch, bytes) in &unpacked.archives {
+        for (arch, bytes) in &packed.archives {
             let path = archives.join(kpack::archive_name(&group, arch));
             bytes
                 .copy_to(&mut outputs.create(&path)?)
