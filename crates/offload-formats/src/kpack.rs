@@ -39,6 +39,7 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::bytes::{number, slice};
@@ -213,10 +214,14 @@ impl<'a> Table<'a> {
         };
         let (mut offset, mut stored) = (None, None);
         let mut values = Values::new(bytes, at);
+        let mut names = HashSet::new();
         for _ in 0..values.map("no table of contents")? {
             let (name, mut value) = field(&mut values)?;
             let Some(name) = name else { continue };
             let start = value;
+            if !names.insert(name) {
+                return Err(Malformed::new("a field occurs twice", start.at()));
+            }
             match name {
                 "group_name" => table.group = value.text("group_name is not text")?,
                 "gfx_arch_family" => table.family = value.text("gfx_arch_family is not text")?,

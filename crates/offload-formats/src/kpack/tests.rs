@@ -290,3 +290,18 @@ fn claims_take_no_memory() {
         Ok(0)
     );
 }
+
+#[test]
+fn fields_that_occur_twice_are_refused() {
+    let mut archive = made(Scheme::None);
+    let mut rename = |old: &[u8; 10]| {
+        let at = archive.windows(10).position(|bytes| bytes == old);
+        let at = at.unwrap();
+        archive[at..at + 10].copy_from_slice(b"other_name");
+        Archive::read(&archive).map(|archive| archive.entries.len())
+    };
+    // Readers ignore the field.
+    assert_eq!(rename(b"group_name"), Ok(3));
+    let twice = rename(b"gfx_arches").unwrap_err();
+    assert_eq!(twice.what, "a field occurs twice");
+}
