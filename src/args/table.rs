@@ -335,7 +335,7 @@ const OWN: &[OptionRow] = &[
     own("wrapper-distribute", Two, OptionalEquals, Id::Distribute, "Compile and cache each ThinLTO translation unit separately: auto, on or off (OFFLD_DISTRIBUTE) [default: auto]"),
     own("wrapper-external-images", Two, OptionalEquals, Id::ExternalImages, "Write images to files in this directory, which the program loads when it starts; a relative path starts at the program's directory [default: OUTPUT.images]"),
     own("wrapper-jobs", Two, Equals, Id::Jobs, "Limit device links that run at the same time: a number, or jobserver [default: number of CPU cores, or make's jobserver]"),
-    own("wrapper-kpack", Two, Flag, Id::Kpack, "Move HIP code of the output into kpack archives below .kpack beside it, where ROCm's loader finds it"),
+    own("wrapper-kpack", Two, Flag, Id::Kpack, "Move HIP code from the output into kpack archives in the directory .kpack next to the output, where ROCm's loader finds them"),
     own("wrapper-late-images", Two, Equals, Id::LateImages, "Insert images into the program after the host link: auto, on or off (OFFLD_LATE_IMAGES) [default: auto]"),
     own("wrapper-launcher", Two, Equals, Id::Launcher, "Use this command to run device links on other machines: 'srun -n1 -c{threads} --mem={mem}M' (OFFLD_LAUNCHER)"),
     own("wrapper-launcher-wait", Two, Equals, Id::LauncherWait, "Limit the time of a job in the launcher's queue, in seconds (OFFLD_LAUNCHER_WAIT) [default: 600]"),

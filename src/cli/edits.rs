@@ -164,8 +164,8 @@ fn new_image(text: &OsString) -> Result<NewImage> {
 #[command(
     after_help = "The command recompresses compressed HIP bundles, OffloadBinaries of version 3 and zstd entries of fatbinaries. The\n\
     compression method, zstd or zlib, stays. The zstd window of a bundle covers 256 MiB of images, or 2 GiB from level 20 on.\n\
-    Data that is repeated within the window is stored once. HIP runtimes of ROCm 6.2 and later, and of LLVM 19 and later, read\n\
-    recompressed bundles. LZ4 entries of fatbinaries do not change.\n\n\
+    Data that is repeated within the window is stored once. Bundles keep their version: version 2 needs LLVM 19 or ROCm 6.2,\n\
+    version 3 needs LLVM 22 or ROCm 7. LZ4 entries of fatbinaries do not change.\n\n\
     Exit status: 0, or 2 if a file could not be read or changed. Files with errors stay unchanged.\n\n\
     Examples:\n  offld recompress --level 19 libhip.so -o small/libhip.so\n  offld recompress --level 22 -d small build/lib"
 )]

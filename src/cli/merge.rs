@@ -32,7 +32,8 @@ const FAILED: u8 = 2;
 #[derive(Debug, Args)]
 #[command(
     after_help = "If one of the files is a host half, the command restores the original file of `offld split`.\n\
-    If no file is a host half, the files must be builds of one source for different devices. The output is the first build, with\n\
+    A file or wheel of `offld split --kpack` is restored from its archives or wheels.\n\
+    Otherwise, the files must be builds of one source for different devices. The output is the first build, with\n\
     the images of all builds. The host code of all builds must be identical. Every image must contain every registered kernel.\n\
     Two images for one device must be identical.\n\
     For OpenMP, compile all builds from one source tree. For HIP, compile all builds with an identical -cuid=.\n\

@@ -30,7 +30,7 @@ const FAILED: u8 = 2;
 /// The options of `offld split`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The command writes NAME.host and NAME.DEVICE.part for each file NAME. `offld merge` restores the file byte for byte, unless\n\
+    after_help = "Without --kpack, the command writes NAME.host and NAME.DEVICE.part for each file NAME with device code. `offld merge` restores the file byte for byte, unless\n\
     a compressed stream cannot be reproduced. The parts can be larger than the file, because images from compressed streams\n\
     are uncompressed in the parts. Files without device code are copied.\n\n\
     Exit status: 0, or 2 if a file could not be read or split.\n\n\
@@ -49,8 +49,8 @@ pub(super) struct Options {
     /// bytes
     #[arg(long)]
     keep_original: bool,
-    /// Move HIP code into kpack archives below DIR/.kpack, where ROCm's loader finds it; that of
-    /// wheels into one wheel for each architecture
+    /// Move HIP code into kpack archives below DIR/.kpack, where ROCm's loader finds it. For a wheel,
+    /// write one more wheel for each architecture instead
     #[arg(long, conflicts_with = "keep_original")]
     kpack: bool,
     /// Name the archives NAME_ARCH.kpack (default: the name of the first file or directory)

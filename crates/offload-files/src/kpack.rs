@@ -66,7 +66,7 @@ pub struct Host {
     pub recipe: Rope,
     /// The number of its code objects.
     pub images: usize,
-    /// The new wheels with the archives of a wheel, by file name.
+    /// The names and bytes of the device wheels, if the file is a wheel.
     pub device_wheels: Vec<(String, Rope)>,
 }
 
@@ -84,7 +84,7 @@ pub fn is_of_group(path: &Path, group: &str) -> bool {
     arch.is_some_and(|arch| arch.starts_with("gfx") && !arch.contains('_'))
 }
 
-/// Moves the HIP code of `sources` into archives, which are named after `group`, or in wheels after
+/// Moves the HIP code of `sources` into archives. Their names start with `group`, or in wheels with
 /// the distribution. Files without HIP code are not in the result.
 ///
 /// # Errors
@@ -311,9 +311,9 @@ fn window(size: u64) -> u32 {
 pub struct Job {
     /// The recipe, with its path.
     pub recipe: (PathBuf, FileSlice),
-    /// The program or library, with its path.
+    /// The program, library or wheel without HIP code, with its path.
     pub host: (PathBuf, FileSlice),
-    /// The archives, or the wheels with the archives of a wheel, with their paths.
+    /// The archives of a program, or the device wheels of a wheel, with their paths.
     pub archives: Vec<(PathBuf, FileSlice)>,
 }
 
@@ -391,8 +391,8 @@ pub fn binary_of((path, piece): &(PathBuf, FileSlice)) -> Result<String> {
     Ok(recipe.binary)
 }
 
-/// The code objects of the program `binary`, or of all programs, by their checksums: those with one
-/// of the sizes `sizes`.
+/// The code objects with one of the sizes `sizes`, by checksum. With `binary`, only those of that
+/// program.
 fn code_objects(
     binary: Option<&str>,
     sizes: &HashSet<u64>,

@@ -110,7 +110,7 @@ impl Devices {
         amd_devices(processor).unwrap_or(Devices::Any)
     }
 
-    /// The number of the devices in a row, and the version.
+    /// The two fields of a row: the kind of devices, and the version or family (0: none).
     fn numbers(&self) -> [u32; 2] {
         match self {
             Devices::Any => [0, 0],

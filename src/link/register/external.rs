@@ -36,8 +36,8 @@ const SUFFIX: &str = ".images";
 pub(crate) struct ExternalFiles {
     /// The table of each payload, in their order.
     pub(super) tables: Vec<Vec<u8>>,
-    /// Whether the files are in the default directory. Links of other programs may use the files in
-    /// other directories, so that those are never removed.
+    /// Whether the files are in the default directory. Files in other directories are never removed,
+    /// because other programs may use them.
     is_default: bool,
     /// The directory, if the link created it.
     new_directory: Option<PathBuf>,

@@ -84,9 +84,10 @@ impl OutputDirectory {
         self.new.is_some()
     }
 
-    /// Renames a new directory into place, and returns true. If an output could not be written, for
-    /// example because the disk is full, removes the directory, and returns false. If another process created it meanwhile, or if the file
-    /// system does not rename directories, its files are moved one by one.
+    /// Renames a new directory into place, and returns true. If an output could not be written,
+    /// removes the temporary directory, and returns false. If another process has created the final
+    /// directory meanwhile, or if the file system cannot rename directories, moves the files one by
+    /// one.
     ///
     /// # Errors
     /// A signal arrived, or a file cannot be moved.

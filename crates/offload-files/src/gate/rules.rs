@@ -185,8 +185,8 @@ fn checked(rule: &Rule, report: &FileReport, asked: Option<&Asked>) -> Vec<Viola
     let mut all = Vec::new();
     for checked in &check::of_report(report, asked.map_or(&[], std::slice::from_ref)) {
         let name = place(checked);
-        // It is another requirement to have code, and a library may leave the choice of the runtime
-        // to the program that loads it.
+        // Another check, `device-code`, is for files without code. A library may leave the runtime
+        // to the program that loads it, so an unknown runtime is no violation.
         let finding = |finding: &&Finding| match finding.answer {
             Answer::No => finding.what != "no-device-code",
             Answer::Unknown => finding.what != "missing-runtime",
@@ -318,7 +318,7 @@ fn needed_driver(image: &Image) -> Option<(Option<u32>, String)> {
             "a fatbinary compressed with zstd".to_owned(),
         )
     });
-    // No driver in the table is later than a missing one.
+    // A driver that the table lacks counts as later than all others.
     let key = |found: &(Option<u32>, String)| found.0.unwrap_or(u32::MAX);
     of_ptx.into_iter().chain(of_zstd).max_by_key(key)
 }

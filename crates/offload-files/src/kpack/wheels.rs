@@ -80,7 +80,7 @@ impl<'n> Member<'n> {
     }
 }
 
-/// The header and the text of a file in the wheel's directory of metadata.
+/// A file in the wheel's `.dist-info` directory.
 struct Metadata {
     member: Vec<u8>,
     text: String,
@@ -145,7 +145,8 @@ impl Metadata {
     }
 }
 
-/// The archives for one directory of site-packages, or for site-packages itself.
+/// A directory with its own archives: the kind, as in [`Member`], and a top-level directory of
+/// site-packages, or nothing for site-packages itself.
 type Directory = (Option<&'static str>, String);
 
 /// Moves the HIP code of the wheel `piece` into archives. Returns `None` if it has none, or if its
@@ -399,7 +400,8 @@ fn stored_zip(files: &[(String, Rope)], session: &Session) -> Result<FileSlice> 
     })
 }
 
-/// The wheel `zip`, followed by its compressed members with the names `programs`, decompressed.
+/// The bytes of the wheel `zip`, and after them the decompressed bytes of those members in `programs`
+/// that the wheel compresses.
 pub(super) fn with_programs(
     zip: &FileSlice,
     programs: &[String],
