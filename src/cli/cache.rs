@@ -56,7 +56,7 @@ enum Command {
         /// or @SECONDS since 1970
         #[arg(long, value_name = "TIME")]
         since: Option<String>,
-        /// Read this build log [default: OFFLD_CACHE_LOG]
+        /// Summarize this build log instead of the cache [default with --since: OFFLD_CACHE_LOG]
         #[arg(long, value_name = "FILE")]
         log: Option<PathBuf>,
     },

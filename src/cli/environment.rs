@@ -55,7 +55,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         "LD_LIBRARY_PATH",
         LINK,
-        "Directories in which GNU ld and offld check search for needed shared libraries.",
+        "Directories that GNU ld and `offld check` search for needed shared libraries.",
     ),
     row(
         "LD_RUN_PATH",

@@ -489,7 +489,7 @@ fn tool_page(personality: &EmulatedTool, title: &str) -> Roff {
         }
     }
     page.control("SH", ["EXIT STATUS"])
-        .text([roman("The status of the program that failed; 128+N if signal N ended that program; 1 for other errors.")]);
+        .text([roman("0 on success; the status of a program that failed; 128+N if signal N ended that program or offld; 1 for all other errors.")]);
     add_environment(&mut page, &|variable| variable.of.contains(family));
     add_see_also(
         &mut page,

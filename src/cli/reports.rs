@@ -42,7 +42,7 @@ pub(super) struct Inspect {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// Write each image to a new file in DIR; after an error, write no files
+    /// Write each image to a new file in DIR. If one exists already or cannot be written, write none
     #[arg(long, value_name = "DIR")]
     extract: Option<PathBuf>,
     /// Read only headers, compute no hashes, and decompress only the start of compressed bundles
@@ -165,7 +165,7 @@ pub(super) fn check(options: Check, shell: &Arc<Shell>) -> Result<()> {
 #[command(
     after_help = "With OFFLD_CACHE_LOG=FILE, a build writes a build log. With --wrapper-time-trace=FILE, a link writes a time trace. The command\n\
     reads time traces of offld, clang (-ftime-trace) and LLVM's wrapper. offld infers the critical path from start and end times.\n\
-    The path ends with the last step. Before each step on the path comes the step that ended last before it started.\n\n\
+    The path ends with the last step. The predecessor of a step is the latest step that ended before the step started.\n\n\
     Exit status: 0, or 2 if a file could not be read.\n\n\
     Examples:\n  OFFLD_CACHE_LOG=$PWD/build.log make && offld explain build.log\n  offld explain --top 3 --json build.log link.json"
 )]

@@ -53,7 +53,8 @@ pub(super) struct Options {
     /// write one more wheel for each architecture instead
     #[arg(long, conflicts_with = "keep_original")]
     kpack: bool,
-    /// Name the archives NAME_ARCH.kpack (default: the name of the first file or directory)
+    /// Name the archives NAME_ARCH.kpack, except in wheels (default: the name of the first file or
+    /// directory, without extension)
     #[arg(long, value_name = "NAME", requires = "kpack")]
     kpack_name: Option<String>,
 }

@@ -97,8 +97,8 @@ pub(super) const TOPICS: &[Topic] = &[
         ..topic(
             "exit-status",
             "the exit status of each command",
-            "Links and emulated tools: 0, the status of the program that failed, 128+N if\n\
-             signal N ended the program or offld, or 1 for all other errors.\n\
+            "Links and emulated tools: 0 on success; the status of a program that failed;\n\
+             128+N if signal N ended that program or offld; 1 for all other errors.\n\
              Commands that are not in this list: 0, or 2 after an error.",
         )
     },

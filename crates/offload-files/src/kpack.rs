@@ -84,8 +84,8 @@ pub fn is_of_group(path: &Path, group: &str) -> bool {
     arch.is_some_and(|arch| arch.starts_with("gfx") && !arch.contains('_'))
 }
 
-/// Moves the HIP code of `sources` into archives. Their names start with `group`, or in wheels with
-/// the distribution. Files without HIP code are not in the result.
+/// Moves the HIP code of `sources` into archives. The names of the archives start with `group`, or
+/// for a wheel with its distribution. Files without HIP code are not in the result.
 ///
 /// # Errors
 /// A file cannot be read, or its HIP code cannot be moved.
@@ -223,7 +223,8 @@ struct Archives {
 
 #[derive(Default)]
 struct NewArchive {
-    /// The program with the number of the registration, and the index of the code object.
+    /// The key `PROGRAM#N`, where N is the number of the registration, and the index of the code
+    /// object.
     entries: Vec<(String, usize)>,
     codes: Vec<Code>,
     frames: Vec<Rope>,

@@ -121,7 +121,7 @@ fn check(payloads: &[Payload], context: &RegisterContext<'_>) -> Result<()> {
     let output = context.output;
     if output.is_symlink() {
         bail!(
-            "{OPTION}: the output `{}` is a symbolic link, but the program looks for its images beside the target of the link: name the target as the output",
+            "{OPTION}: the output `{}` is a symlink, but the program looks for its images next to the file that the symlink points to: pass the path of that file to -o",
             output.display()
         );
     }

@@ -12,6 +12,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("gate::rules::init", init),
         with_llvm("gate::rules::page", page),
         with_llvm("gate::rules::members", members),
+        with_llvm("gate::rules::only_tests_each_image", only),
         with_llvm("gate::rules::sizes_grow", growth),
         with_llvm("gate::rules::invalid_policies", invalid),
         with_llvm("gate::rules::output", formats),
@@ -134,6 +135,24 @@ fn members() -> Outcome {
         &stdout,
         &format!("{OLD}(some/other.so): forbid: gfx90a (limit: gfx90a)"),
     )?;
+    passed()
+}
+
+/// An allowed image does not excuse another one for the same architecture.
+fn only() -> Outcome {
+    let work = Work::new();
+    work.fat(
+        "both.o",
+        &[
+            Image::hip("gfx90a", b"of HIP"),
+            Image::amd("gfx90a", "of OpenMP"),
+        ],
+    )?;
+    let rule = |only: &str| format!("version = 1\n[[rule]]\nonly = [{only}]\n");
+    let args = ["policy.toml", "both.o"];
+    let (stdout, _) = gate(&work, &rule("\"hip:*\""), &args, 3)?;
+    expect_in(&stdout, "both.o: only: gfx90a (limit: hip:*)")?;
+    gate(&work, &rule("\"hip:*\", \"openmp:*\""), &args, 0)?;
     passed()
 }
 

@@ -102,11 +102,13 @@ fn of_subject(rule: &Rule, subject: &Subject, all: &mut Vec<Violation>) {
         }
     }
     if !rule.only.is_empty() {
-        let is_other = |arch: &&str| {
-            let mut own = images.iter().filter(|image| image.arch == **arch);
-            !own.any(|image| rule.only.iter().any(|selector| image.is_selected(selector)))
-        };
-        let others: Vec<&str> = subject.archs().into_iter().filter(is_other).collect();
+        let mut others: Vec<&str> = images
+            .iter()
+            .filter(|image| !rule.only.iter().any(|selector| image.is_selected(selector)))
+            .map(|image| &*image.arch)
+            .collect();
+        others.sort_unstable();
+        others.dedup();
         if !others.is_empty() {
             let only: Vec<String> = rule.only.iter().map(ToString::to_string).collect();
             add("only", others.join(", "), only.join(", "));

@@ -32,7 +32,7 @@ const EXTRAS_SINCE: &str = "2.1";
 /// Files of this size or more need 64-bit sizes in a zip file.
 const LARGE: u64 = u32::MAX as u64;
 
-/// The distribution with the code of a wheel for an architecture, as in file names.
+/// The distribution name of the device wheel for `arch`, as in file names.
 fn device_distribution(host: &FileName<'_>, arch: &str) -> String {
     format!("{}_device_{}", host.distribution, arch.replace('-', "_"))
 }
@@ -179,7 +179,7 @@ pub(super) fn split(
         }
         let name = std::str::from_utf8(member.name)
             .with_context(|| format!("{}: kpack archives need names in UTF-8", place()))?;
-        // `lines` separates names in the recipe.
+        // The recipe has one name per line (`split_manifest::kpack_recipe`).
         ensure!(
             !name.contains(['\n', '\r']),
             "{}: a line end in the name",
@@ -324,7 +324,7 @@ impl HostWheel<'_> {
     }
 
     /// The wheel with the archives for an architecture, and its file name. It has the tags of the
-    /// first wheel, because wheels for other versions of Python can have other code.
+    /// host wheel, because wheels for other versions of Python can have other code.
     fn device_wheel(&self, arch: &str, files: Vec<(String, Rope)>) -> Result<(String, Rope)> {
         let FileName {
             version,
