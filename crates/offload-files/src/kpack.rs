@@ -223,8 +223,8 @@ struct Archives {
 
 #[derive(Default)]
 struct NewArchive {
-    /// The key `PROGRAM#N`, where N is the number of the registration, and the index of the code
-    /// object.
+    /// Each entry is a key and the index of a code object. The key is `PROGRAM#N`, where N is the
+    /// number of the registration.
     entries: Vec<(String, usize)>,
     codes: Vec<Code>,
     frames: Vec<Rope>,

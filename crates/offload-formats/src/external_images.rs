@@ -23,7 +23,7 @@
 //! |---|---|
 //! | 0 to 7 | the size of the file in bytes |
 //! | 8 to 15 | XXH64 of the file, with seed 0 |
-//! | 16 to 19 | the offset of the file's name in the directory |
+//! | 16 to 19 | the offset of the file name, without the directory |
 //! | 20 to 23 | the offset of the image's ID: a triple, or for HIP the ID in a bundle |
 //! | 24 to 27 | the offset of the architecture |
 //! | 28 to 31 | the devices: 0 any, 1 the host's CPU, 2 an AMD GPU, 3 a family of AMD GPUs |

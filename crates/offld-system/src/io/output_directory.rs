@@ -49,7 +49,7 @@ impl OutputDirectory {
         })
     }
 
-    /// Returns where `path` is until the commit. It may also be outside of the directory.
+    /// Returns where `path` is until the commit. `path` may also be outside of the directory.
     pub fn current(&self, path: &Path) -> PathBuf {
         match &self.new {
             Some(new) => new.moved.current(path).unwrap_or_else(|| path.to_owned()),

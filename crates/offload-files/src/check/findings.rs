@@ -117,7 +117,7 @@ pub(super) fn of_packs(report: &FileReport, members: &[String], asked: bool) -> 
         };
         Finding {
             members: fault.members.clone(),
-            runtime: Some(OffloadKind::Hip.name()),
+            runtime: Some(fault.runtime),
             ..Finding::new(fault.what, answer, fault.text.clone())
         }
     };

@@ -109,7 +109,7 @@ fn follow(
             found.runtime,
             folder.display()
         );
-        walk.fault(cursor, "missing", text);
+        walk.fault_for(table.kind, cursor, "missing", text);
     }
 }
 
@@ -135,7 +135,7 @@ fn one_file(
             "{} is damaged or belongs to another build: the program does not load it",
             path.display()
         );
-        walk.fault(cursor, "foreign", text);
+        walk.fault_for(table.kind, cursor, "foreign", text);
     }
     // All files of a table are in one container for the runtime.
     let container = Step::Container {

@@ -164,6 +164,8 @@ pub struct Fault {
     /// The sort of fault: `missing`, `foreign`, `swapped`, `incomplete`, `hides`, `not-registered`,
     /// `not-listed`, `no-code`, `no-number`, `wrong-size`.
     pub what: &'static str,
+    /// The runtime that loads the code: `hip`, and `openmp` or `cuda` for external images.
+    pub runtime: &'static str,
     /// The fault as a message.
     pub text: String,
 }

@@ -25,6 +25,7 @@ use offld_system::signals::Signals;
 use offld_system::threads::lock;
 use offload_formats::error;
 use offload_formats::magic::ByteKind;
+use offload_formats::model::OffloadKind;
 use offload_formats::registration::read::Registered;
 
 /// Limit of the members, sections and containers that are opened in a file: this number, and one
@@ -308,9 +309,21 @@ impl<'r> Walk<'r> {
 
     /// Records a contradiction in a kpack archive or in a reference to it.
     pub(super) fn fault(&mut self, cursor: &Cursor, what: &'static str, text: String) {
+        self.fault_for(OffloadKind::Hip, cursor, what, text);
+    }
+
+    /// Notes a fault of code that the runtime `kind` loads.
+    pub(super) fn fault_for(
+        &mut self,
+        kind: OffloadKind,
+        cursor: &Cursor,
+        what: &'static str,
+        text: String,
+    ) {
         self.faults.push(Fault {
             members: cursor.place.members(),
             what,
+            runtime: kind.name(),
             text,
         });
     }

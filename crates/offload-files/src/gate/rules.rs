@@ -36,7 +36,7 @@ pub(super) fn violation(
     }
 }
 
-/// The violations of `rule` by one file, except those of growth.
+/// The violations of `rule` by one file, except those that compare with a baseline.
 ///
 /// # Errors
 /// A signal arrived.
