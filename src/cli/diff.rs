@@ -32,7 +32,7 @@ pub(super) struct Options {
     /// Show the instructions that differ; needs llvm-objdump for AMD, and nvdisasm for NVIDIA
     #[arg(long)]
     changed_code: bool,
-    /// Write the kernels of the only or second file to FILE, for later comparisons
+    /// Write the kernels of NEW, or of the only build, to FILE, for later comparisons
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Print the report as JSON

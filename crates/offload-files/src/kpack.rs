@@ -191,8 +191,9 @@ fn moved(
     Ok(Some(Moved { host, images }))
 }
 
-/// The recipe of the file `binary`, whose new form is `host`, and whose old form without code is
-/// `half`. If it is a wheel, `programs` are its members that lost code.
+/// The recipe of the file `binary`. `host` is the new file, and `half` the old file without its code
+/// objects, which the recipe has as a patch against `host`. For a wheel, `programs` are its members
+/// that lost code.
 fn recipe_of(
     binary: &str,
     half: Rope,

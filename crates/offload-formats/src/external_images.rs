@@ -271,8 +271,8 @@ impl Rest {
     }
 }
 
-/// Reads the text whose offset is the number at `field` in `record`, which is at `base` in the
-/// table.
+/// Reads a text of the table. Its offset is the number at `field` in `record`. `base` is the offset
+/// of `record` in the table, for errors.
 fn text(table: &[u8], record: &[u8], field: usize, base: usize) -> Result<String, Malformed> {
     let fault = |what| Malformed::new(what, (base + field) as u64);
     let rest = usize::try_from(u32_at(record, field))

@@ -110,7 +110,8 @@ impl OutputDirectory {
 }
 
 /// Creates the temporary directory, and the directories below it that lead to `place`. Returns `None`
-/// if `place` exists, or if its missing part has `..`; the directory then exists at once.
+/// if there is no temporary directory: `place` exists, or its missing part has `..`. In the second
+/// case, the directory is created at once, and not by the commit.
 fn start(place: &Path) -> io::Result<Option<NewDirectory>> {
     // Without slashes at the end, and without `.`.
     let place: &Path = &place.components().collect::<PathBuf>();

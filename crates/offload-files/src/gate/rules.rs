@@ -15,7 +15,7 @@ use offld_system::session::Session;
 use offload_formats::model::printable;
 use offload_formats::target::device;
 
-/// The size of images in bytes from which they have to be compressed.
+/// Images of this total size in bytes, or more, must be compressed.
 const LEAST_COMPRESSED: u64 = 64 << 10;
 
 /// A violation of `rule`. The caller sets the kernel.
