@@ -191,8 +191,8 @@ fn moved(
     Ok(Some(Moved { host, images }))
 }
 
-/// The recipe of the file `binary`. `host` is the new file, and `half` the old file without its code
-/// objects, which the recipe has as a patch against `host`. For a wheel, `programs` are its members
+/// The recipe of the file `binary`. `host` is the new file. `half` is the old file without its code
+/// objects; the recipe stores it as a patch against `host`. For a wheel, `programs` are its members
 /// that lost code.
 fn recipe_of(
     binary: &str,

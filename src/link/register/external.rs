@@ -1,6 +1,6 @@
 //! Images in files beside the program (`--wrapper-external-images`). The files are written before
-//! the host link. A file's name contains its digest, so the files of the previous program stay
-//! until the new program is complete.
+//! the host link. A file's name contains its digest, so new files do not replace those of the
+//! previous program, which stay until the new program is complete.
 
 use std::fs::{self, File};
 use std::io;

@@ -302,8 +302,8 @@ fn uncompressed_in(image: &Image) -> Option<&'static str> {
     image.container.filter(|_| is_plain)
 }
 
-/// The driver of NVIDIA that an image needs, with the reason. The driver is none if the tables do not
-/// have it.
+/// The version of NVIDIA's driver that an image needs, with the reason. The version is `None` if no
+/// driver in the table reads the image's version of PTX.
 fn needed_driver(image: &Image) -> Option<(Option<u32>, String)> {
     // R550 is the first driver that reads zstd in fatbinaries.
     const READS_ZSTD: u32 = 550;

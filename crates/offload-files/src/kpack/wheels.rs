@@ -23,7 +23,7 @@ use offload_formats::kpack::{PLACEHOLDER, Reference};
 use offload_formats::magic::{ByteKind, START, byte_kind, may_have_device_code};
 use offload_formats::zip::{ZipMember, ZipMethod};
 
-/// The start of the names of extras, which is ROCm's.
+/// The prefix of the names of extras. ROCm's wheels use the same.
 const EXTRA: &str = "device-";
 /// The extra for all architectures.
 const ALL: &str = "all";
