@@ -320,7 +320,7 @@ const OWN: &[OptionRow] = &[
     own("print-wrapped-module", Two, Flag, Id::PrintWrappedModule, "Print the registration modules"),
     wrapper("ptxas-arg", Two, Equals, Id::PtxasArg, ""),
     wrapper("ptxas-args", Any, Either, Id::PtxasArg, ""),
-    own("reproduce", Two, Either, Id::Reproduce, "Write a tar file with all inputs and a script that repeats the link, in place of lld's --reproduce"),
+    own("reproduce", Two, Either, Id::Reproduce, "Write a tar file with all inputs and a script that repeats the link (replaces lld's --reproduce)"),
     before("save-temps", One, Id::SaveTemps),
     own("save-temps", Two, Flag, Id::SaveTemps, "Keep intermediate files in the current directory"),
     own("should-extract", Two, Equals, Id::ShouldExtract, "Always link archive members for these architectures, separated by commas"),

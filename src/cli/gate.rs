@@ -34,8 +34,8 @@ pub(super) struct Options {
     /// Print a policy that the files meet
     #[arg(long, conflicts_with_all = ["baseline", "json", "markdown"])]
     init: bool,
-    /// Compare with the earlier build OLD, a file or directory, or with a file that --save of diff
-    /// or size wrote; repeatable
+    /// Compare with OLD: an earlier file or directory, or a file from `offld diff --save` or `offld
+    /// size --save`; repeatable
     #[arg(long, value_name = "OLD")]
     baseline: Vec<PathBuf>,
     /// Print the report as JSON

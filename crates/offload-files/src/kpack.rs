@@ -278,7 +278,7 @@ impl Archives {
     }
 }
 
-/// Compresses `bytes` by references to `like`, which has most of them.
+/// Compresses `bytes` by references to `like`, which has most of the same data.
 fn patch(bytes: &FileSlice, like: &FileSlice, spool: &mut Spool) -> Result<Rope> {
     let packed = spool.add(|file| {
         let mut encoder = zstd::stream::write::Encoder::with_ref_prefix(file, LEVEL, like.bytes())?;

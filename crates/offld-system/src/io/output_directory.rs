@@ -49,7 +49,7 @@ impl OutputDirectory {
         })
     }
 
-    /// Returns where `path` is until the commit. `path` may also be outside of the directory.
+    /// Returns the location of `path` before the commit. `path` may also be outside of the directory.
     pub fn current(&self, path: &Path) -> PathBuf {
         match &self.new {
             Some(new) => new.moved.current(path).unwrap_or_else(|| path.to_owned()),
@@ -70,7 +70,7 @@ impl OutputDirectory {
         done.with_context(|| path.display().to_string())
     }
 
-    /// Starts outputs, which may be below the directory.
+    /// Creates outputs. Those below a new directory are written to the temporary directory.
     pub fn outputs(&self, session: &Session) -> Outputs {
         let outputs = Outputs::new(session);
         match &self.new {

@@ -145,8 +145,8 @@ impl Metadata {
     }
 }
 
-/// A directory with its own archives: the kind, as in [`Member`], and a top-level directory of
-/// site-packages, or nothing for site-packages itself.
+/// A directory with its own archives: its kind, as in [`Member`], and its name in site-packages. The
+/// name of site-packages itself is empty.
 type Directory = (Option<&'static str>, String);
 
 /// Moves the HIP code of the wheel `piece` into archives. Returns `None` if it has none, or if its
@@ -188,7 +188,7 @@ pub(super) fn split(
         let Some(installed) = Member::of(name, &file_name) else {
             continue;
         };
-        // pip takes the last of several members.
+        // If several members have the same installed path, pip keeps only the last one.
         ensure!(
             binaries.insert(installed.path.to_owned()),
             "{}: another member is installed at the same path",
@@ -381,7 +381,7 @@ impl HostWheel<'_> {
     }
 }
 
-/// A zip file with these files, which are not compressed, because archives are compressed.
+/// A zip file that stores these files uncompressed, because kpack archives are already compressed.
 fn stored_zip(files: &[(String, Rope)], session: &Session) -> Result<FileSlice> {
     // A file of its own: the writer takes positions in the file as offsets.
     Spool::new(session).add(|file| {
