@@ -128,7 +128,7 @@ fn refused() -> Outcome {
     expect_in(&error, "omit --compress")?;
     std::os::unix::fs::symlink("elsewhere/program", work.path().join("alias"))?;
     let error = run_failing(&mut super::link(&work, "alias", &[]))?;
-    expect_in(&error, "the output `alias` is a symbolic link")?;
+    expect_in(&error, "the output `alias` is a symlink")?;
     // Configuration scripts link to this file.
     run(&mut super::link(&work, "/dev/null", &[]))?;
     expect_no_file(std::path::Path::new("/dev/null.images"))?;
