@@ -49,6 +49,14 @@ pub(crate) fn pack(work: &Work, folder: &str, name: &str) -> Result<(), Failed> 
     Ok(())
 }
 
+/// Installs with pip, without an index.
+pub(crate) fn pip_install(work: &Work, args: &[&str]) -> Result<(), Failed> {
+    let mut pip = work.command("python3");
+    pip.args(["-m", "pip", "install", "-q", "--no-index"]);
+    run(pip.args(args))?;
+    Ok(())
+}
+
 /// Checks the members of a wheel against their checksums and against the wheel's `RECORD`.
 pub(crate) fn check(work: &Work, name: &str) -> Result<(), Failed> {
     work.file(

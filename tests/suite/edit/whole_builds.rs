@@ -6,7 +6,7 @@ use std::path::Path;
 use libtest_mimic::{Failed, Trial};
 
 use super::merge::{linked, many_for, objects_for};
-use super::wheels::{check, pack, package};
+use super::wheels::{check, pack, package, pip_install};
 use super::{images, ran, refused, same, stdout_of, targets};
 use crate::support::{
     Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, llvm, passed, run,
@@ -79,17 +79,7 @@ fn wheels() -> Outcome {
     let stdout = stdout_of(&work, words)?;
     expect_in(&stdout, &format!("{out}: 3 builds merged, 6 images: "))?;
     check(&work, out)?;
-    run(work.command("python3").args([
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-index",
-        "--no-deps",
-        "--target",
-        "site",
-        out,
-    ]))?;
+    pip_install(&work, &["--no-deps", "--target", "site", out])?;
     expect_equal(
         "devices",
         &format!("{CPU} gfx90a gfx908"),

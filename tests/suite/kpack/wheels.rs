@@ -4,7 +4,7 @@
 use libtest_mimic::{Failed, Trial};
 
 use super::split::{build, code_objects, ledger_of, names};
-use crate::edit::wheels::{check, pack, package};
+use crate::edit::wheels::{check, pack, package, pip_install};
 use crate::kinds::stubs;
 use crate::support::{
     Outcome, Work, ensure, expect_equal, expect_in, expect_no_file, expect_not_in, offld, output,
@@ -39,22 +39,6 @@ fn wheel(work: &Work) -> Outcome {
     passed()
 }
 
-fn pip(work: &Work, to: &str, requirement: &str) -> Outcome {
-    run(work.command("python3").args([
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-index",
-        "--find-links",
-        "out",
-        "--target",
-        to,
-        requirement,
-    ]))?;
-    passed()
-}
-
 /// The names of the archives in a directory of site-packages.
 fn archives(work: &Work, site: &str) -> Result<String, Failed> {
     let entries = std::fs::read_dir(work.path().join(site).join("some/.kpack"))?;
@@ -85,9 +69,21 @@ fn installed() -> Outcome {
     expect_in(&told, &format!("out/{DEVICE}: "))?;
     check(&work, &format!("out/{WHEEL}"))?;
     check(&work, &format!("out/{DEVICE}"))?;
-    pip(&work, "site", "some[device-gfx90a]")?;
-    pip(&work, "all", "some[device-all]")?;
-    pip(&work, "none", "some")?;
+    pip_install(
+        &work,
+        &[
+            "--find-links",
+            "out",
+            "--target",
+            "site",
+            "some[device-gfx90a]",
+        ],
+    )?;
+    pip_install(
+        &work,
+        &["--find-links", "out", "--target", "all", "some[device-all]"],
+    )?;
+    pip_install(&work, &["--find-links", "out", "--target", "none", "some"])?;
     expect_equal("archives", "some_gfx90a.kpack", &archives(&work, "site")?)?;
     let all = "some_gfx908:xnack+.kpack some_gfx90a.kpack";
     expect_equal("archives", all, &archives(&work, "all")?)?;
