@@ -1,7 +1,7 @@
 //! The command line of a link, as a list of the user's tokens. Each token is tagged with its
-//! meaning and its recipient. offld never rewrites or drops tokens, so the host linker gets its
-//! arguments exactly as the user wrote them. `settings` turns the tags into values. Nothing here
-//! opens an input, searches for a library or runs a program.
+//! meaning and its recipient. The list never changes: the host linker gets the user's tokens as
+//! written, without offld's options and with the [`LineChanges`]. `settings` turns the tags into
+//! values. Nothing here opens an input, searches for a library or runs a program.
 
 pub(crate) mod cl;
 pub(crate) mod gnu_ld;
@@ -83,7 +83,8 @@ pub enum ArgKind {
     Separator,
     /// A file.
     Input,
-    /// Any other argument: an option that is in no table, `--`, `-`, an empty argument.
+    /// Any other argument: an option that is in no table, a `--` that is not the separator, `-`, an
+    /// empty argument.
     Unknown,
 }
 

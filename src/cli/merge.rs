@@ -36,7 +36,7 @@ const FAILED: u8 = 2;
     Otherwise, the files must be builds of one source for different devices. The output is the first build, with\n\
     the images of all builds. The host code of all builds must be identical. Every image must contain every registered kernel.\n\
     Two images for one device must be identical.\n\
-    For OpenMP, compile all builds from one source tree. For HIP, compile all builds with an identical -cuid=.\n\
+    For OpenMP, compile all builds from one source tree. For HIP, compile each source file with the same -cuid= in all builds.\n\
     In wheels and directories, files with equal names are merged. Files without device code must be identical in all builds.\n\n\
     Exit status: 0, or 2 if a file could not be read or merged.\n\n\
     Examples:\n  offld merge parts/libhip.so.host parts/libhip.so.*.part -o libhip.so\n  offld merge parts -d lib\n  \

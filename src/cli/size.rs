@@ -29,7 +29,7 @@ const OVER_BUDGET: u8 = 3;
 #[command(
     after_help = "Every byte of a file is counted once. The report shows the size in the file and the uncompressed size. Items in\n\
     compressed data share the compressed bytes in proportion to uncompressed size.\n\n\
-    Exit status: 0, 3 if a limit of --budget is exceeded, or 2 if a part could not be read (stderr has the errors; the report\n\
+    Exit status: 3 if a limit of --budget is exceeded, 2 if a part could not be read (stderr has the errors; the report\n\
     covers the readable parts).\n\n\
     Examples:\n  offld size libtorch_cuda.so\n  offld size --by arch,kernel --top 5 --filter gemm libhip.so\n  \
     offld size --save v1.json libx.so   # and after the next build:\n  \

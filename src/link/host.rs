@@ -93,8 +93,8 @@ fn names_stdin(arg: &OsStr) -> bool {
 }
 
 /// Returns the arguments for the registration: the objects, and for lld with `--gc-sections` an
-/// option that preserves the entry tables. Only the `__start_` and `__stop_` symbols of its table
-/// refer to an entry, and in lld such symbols do not keep a section by default. Near a process
+/// option that preserves the entry tables. Nothing refers to an entry except the `__start_` and
+/// `__stop_` symbols of its table, and in lld such symbols do not keep a section. Near a process
 /// limit, an option limits lld to one thread. For wild, an option makes its exit status reliable.
 pub(crate) fn additions(
     settings: &LinkSettings,
@@ -469,7 +469,8 @@ fn read_part(file: &File, at: u64, len: u64, size: u64) -> io::Result<Vec<u8>> {
 /// The location of an output that the linker does not write itself. Linkers treat existing files
 /// and symlinks in different ways: ld.lld replaces a symlink, mold writes to the file that it
 /// points to, and GNU ld does either, depending on that file. So the linker gets a stand-in for the
-/// output in another directory. The real output is then treated like the stand-in.
+/// output in another directory. offld then does to the real output what the
+/// linker did to the stand-in.
 #[derive(Debug)]
 pub(crate) struct Place {
     name: PathBuf,

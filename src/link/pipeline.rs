@@ -1,7 +1,7 @@
 //! Stages of a link in order, on one page: `Link::stages`, and in its middle `Link::device_images`.
-//! Each stage takes the previous results by reference and returns a new value, which is not changed
-//! afterwards. `background` has the work that runs in parallel with the stages, `late` the branch
-//! for late images, `steps` the steps that need more than one call.
+//! Each stage takes the previous results by reference and returns a new value. Afterwards, only
+//! [`HostLink::late`] changes, if a late link fails. `background` has the work that runs in parallel
+//! with the stages, `late` the branch for late images, and `steps` the longer steps of stages.
 
 mod background;
 mod input_copies;
@@ -186,8 +186,8 @@ struct Link<'a> {
 /// The device code of a link.
 enum DeviceCode {
     Linked(Box<Images>),
-    /// No device code to link. Contains the arguments that the host link needs for images that an
-    /// input registers, and that the command line lacks.
+    /// No device code to link. If an input registers images, the host link may need arguments that
+    /// the command line lacks. They are in this list.
     None(Vec<OsString>),
 }
 
@@ -218,10 +218,11 @@ struct HostLink {
     inputs: Vec<String>,
     /// Whether the images are written into the program after its link.
     late: bool,
-    /// The stable names of its OpenMP kernels, which are written into the program as well. Empty for
-    /// the names of clang.
+    /// The stable names of OpenMP kernels, which are written into the program after its link. Empty
+    /// if the program keeps the names of clang, or if `copies` have the stable names.
     names: Arc<StableNames>,
-    /// The inputs that have stable names before the host link.
+    /// Copies of inputs that the host link reads instead: with stable names, or extracted from
+    /// archives.
     copies: Copies,
 }
 
@@ -313,7 +314,7 @@ impl<'a> Link<'a> {
     /// registered it, the link has no images.
     fn device_images(&self) -> Result<DeviceCode> {
         let (settings, session) = (self.settings, self.session);
-        // The contents of every file that the command line names, with archives as their members.
+        // The contents of every file on the command line. Archives are opened as their members.
         // The host linker starts as soon as there is device code, or if there are many inputs to
         // search. It loads while everything else runs.
         let extract = session.trace.span(span::EXTRACT, 0);
@@ -468,8 +469,8 @@ impl<'a> Link<'a> {
             (None, device_links()?)
         };
         tables.warn_of_missing(&jobs, &linked, inputs, settings, session);
-        // Thousands of images take longer to free than the rest of the link to end.
         drop(jobs);
+        // Freeing thousands of images takes longer than the rest of the link.
         std::mem::forget(stable);
         Ok(Images {
             payloads,
@@ -492,7 +493,8 @@ impl<'a> Link<'a> {
         payload::bundle(linked, &context, session)
     }
 
-    /// Returns the images of `--override-image`, without reading the inputs.
+    /// Returns the images of `--override-image`. Only a dry run opens the inputs, to report missing
+    /// files.
     fn override_images(&self, options: &[(String, PathBuf)]) -> Result<Images> {
         let settings = self.settings;
         self.session.signals.watch();

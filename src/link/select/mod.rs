@@ -34,10 +34,11 @@ pub(crate) struct DeviceJob<'a> {
     pub kinds: OffloadKinds,
     /// The modules among the inputs that register themselves.
     pub modules: Modules,
-    /// Whether other host code may use kernels and variables of the modules. The objects of the
-    /// modules then do not list all used ones.
+    /// Whether host code outside of the modules' objects may use their kernels and variables. These
+    /// objects then do not list all kernels and variables in use.
     pub is_open: bool,
-    /// Whether the inputs have stable names of OpenMP kernels. They are renamed after selection.
+    /// Whether OpenMP kernels in the inputs have stable names. Kernels are renamed after selection,
+    /// so it is false until then.
     pub stable_names: bool,
     /// The inputs, in the order in which the host linker reads their objects.
     pub inputs: Vec<&'a DeviceImage<'a>>,
@@ -68,8 +69,8 @@ pub(crate) struct SelectOptions {
     pub extracted: Vec<usize>,
     /// Whether the output is a shared library, whose symbols other programs use.
     pub shared_output: bool,
-    /// Whether the output is relocatable. Modules that register themselves are linked later then, when
-    /// all of them are known.
+    /// Whether the output is relocatable. If so, a later link, which knows all modules, links those
+    /// that register themselves.
     pub relocatable: bool,
     /// Symbols redirected with `--wrap`.
     pub wrapped: Vec<String>,
@@ -108,9 +109,9 @@ pub(crate) struct Selection<'a> {
     pub why: Vec<String>,
     /// The warnings for the user.
     pub warnings: Vec<String>,
-    /// The archive members that the host link must get as objects, by the index of the object: only
-    /// device code needs them, and a shared library defines the symbol of the registration for
-    /// which a linker would extract them.
+    /// The archive members that the host link must get as objects, by the index of the object. Only
+    /// device code needs them. The registration refers to a symbol of each, but a shared library
+    /// also defines that symbol, so a linker would not extract the member.
     pub extracted: Vec<usize>,
 }
 
@@ -163,8 +164,8 @@ pub(crate) fn select<'a>(
     }
 }
 
-/// Selects the device links. Returns them with the objects of the host link. `device_pulled`: the
-/// reasons for images that only device code needs, to which this adds.
+/// Selects the device links. Returns them with the objects of the host link. Adds to
+/// `device_pulled` the reason for each image that only device code needs.
 fn select_once<'a>(
     found: &'a [DeviceImage<'a>],
     host_code: &'a [DeviceImage<'a>],
@@ -621,12 +622,12 @@ fn check_entry_tables(
     Ok(())
 }
 
-// Device code for the host's own CPU may call plain functions in its archive. These were compiled
-// as host code only, but for the same instruction set.
+// Device code for the host's own CPU may call host functions in archives. Such functions were
+// compiled only as host code, but for the same instruction set.
 
 /// Returns the objects of `host_code` that define, directly or indirectly, the undefined symbols of
-/// the images `inputs`. Device code has priority: an object that defines one of its symbols again
-/// is not used, so that the device linker reports the missing symbol.
+/// the images `inputs`. Device code has priority: an object that also defines a symbol of device
+/// code is not used, and the device linker then reports the symbol that only this object defines.
 fn host_code_pulls<'a>(
     inputs: &[&'a DeviceImage<'a>],
     host_code: &'a [DeviceImage<'a>],

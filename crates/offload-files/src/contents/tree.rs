@@ -1,5 +1,5 @@
-//! The tree of a file: the parts of it that hold device code, down to the images. The walk through
-//! a file records it for the report; [`crate::edit`] rebuilds a file from it, bottom up.
+//! The tree of a file: the parts of it that hold device code, down to the images. The report of a
+//! file records its tree. [`crate::edit`] rebuilds the file from the tree, bottom up.
 //!
 //! A node has no bytes, only a range in the bytes of the node around it, so a tree takes little
 //! memory. The bytes of compressed parts are inflated again when they are needed.
@@ -23,8 +23,8 @@ pub(crate) struct Node {
     pub(crate) range: Range<u64>,
     /// The numbers of the images in it, as the report has them.
     pub(crate) images: Range<usize>,
-    /// The parts in it, in the order of the report. Every section of device code, every container
-    /// and every entry of a container is there, other parts only if they have such parts or images.
+    /// The parts in it, in the order of the report: all sections of device code, containers and
+    /// entries of containers. Other parts are included only if they have children or images.
     pub(crate) children: Vec<Node>,
 }
 
@@ -44,7 +44,8 @@ impl Node {
 pub(crate) enum NodeKind {
     /// An image, the first of [`Node::images`]. It embeds the others.
     Image,
-    /// An archive. If a container or section holds it, it is an image for several devices.
+    /// An archive. In a container or section, it is an archive of Intel's ocloc: an image for
+    /// several devices.
     Archive,
     /// A member of an archive, with its name as messages show it.
     Member(String),
@@ -60,7 +61,7 @@ pub(crate) enum NodeKind {
     HostBitcode,
     /// A section of device code of a host file. Its children are the containers or images in it.
     Section(Box<DeviceSection>),
-    /// A section of plain data with device code in it that nothing refers to.
+    /// A section of plain data that contains device code without a registration.
     Data,
     /// Containers in a row.
     Row,
@@ -156,7 +157,7 @@ pub(crate) struct ImageMetadata {
     pub(super) in_data: bool,
 }
 
-/// The nodes that the walk is in.
+/// Records the tree while the report is made: the nodes that are not complete yet.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     open: Vec<Open>,

@@ -100,7 +100,7 @@ impl ArchDiff {
         self.unchanged += known.len() as u64;
         self.unknown += unknown.len() as u64;
         for pair in 0..only_old.len().max(only_new.len()) {
-            // A variant of one build alone is compared with another variant.
+            // A variant that only one build has is compared with the last variant of the other build.
             let pick = |own: &[usize], all: &[&Record]| -> usize {
                 own.get(pair)
                     .or(own.last())
@@ -181,8 +181,8 @@ pub(crate) fn renames(gone: &[String], added: &[String]) -> Pairs {
     all
 }
 
-/// Pairs kernels with the same `key`, in their order. `alone`: only a kernel that no other has the
-/// key of.
+/// Pairs kernels with the same `key`, in their order. `alone`: only keys that exactly one kernel of
+/// each build has.
 fn pairs<T>(gone: &[T], added: &[T], key: &dyn Fn(&T) -> Option<String>, alone: bool) -> Pairs {
     let mut keys: BTreeMap<String, [Vec<usize>; 2]> = BTreeMap::new();
     for (side, kernels) in [gone, added].into_iter().enumerate() {
@@ -219,7 +219,8 @@ fn change(old: &Record, new: &Record, kind: Kind) -> Change {
     }
 }
 
-/// The facts that differ. `same_code`: alignment alone decides the size of the code.
+/// The facts that differ. `same_code`: without the size of the code, which then differs only by
+/// alignment.
 fn facts(old: Option<&Record>, new: Option<&Record>, same_code: bool) -> Vec<Fact> {
     let value = |record: Option<&Record>, fact: &str| record?.facts.get(fact).copied();
     let each = FACTS.iter().map(|&fact| Fact {

@@ -63,7 +63,7 @@ pub fn diff(request: &Request, session: &Session) -> Result<Report> {
     Ok(report)
 }
 
-/// The same as [`diff`], for builds of which one may have no device code.
+/// Like [`diff`], but builds may have no device code, and the report has no instructions.
 pub(crate) fn diff_any(request: &Request, session: &Session) -> Result<Report> {
     let old = read(std::slice::from_ref(&request.old), request, session)?;
     Ok(matching::compare(

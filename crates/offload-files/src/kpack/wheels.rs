@@ -57,8 +57,8 @@ pub fn is_device_wheel(path: &Path, host: &Path) -> bool {
 
 /// A member of a wheel that pip installs into site-packages.
 struct Member<'n> {
-    /// `platlib` or `purelib`, if the member is below `NAME-VERSION.data`. `None`: the wheel's own
-    /// kind.
+    /// `platlib` or `purelib`, if the member is below `NAME-VERSION.data`. `None`: the kind
+    /// that `Root-Is-Purelib` of the wheel sets.
     kind: Option<&'static str>,
     /// The path in site-packages.
     path: &'n str,
@@ -104,7 +104,7 @@ impl Metadata {
         })
     }
 
-    /// The lines of the header, with their ends.
+    /// The lines of the header, with their line breaks.
     fn header(&self) -> impl Iterator<Item = &str> {
         let lines = self.text.split_inclusive('\n');
         lines.take_while(|line| !line.trim_end_matches(['\r', '\n']).is_empty())
@@ -383,7 +383,7 @@ impl HostWheel<'_> {
 
 /// A zip file that stores these files uncompressed, because kpack archives are already compressed.
 fn stored_zip(files: &[(String, Rope)], session: &Session) -> Result<FileSlice> {
-    // A file of its own: the writer takes positions in the file as offsets.
+    // The zip must start at position 0 of a file, because the writer takes positions as offsets.
     Spool::new(session).add(|file| {
         let mut zip = ZipWriter::new(file);
         for (name, bytes) in files {

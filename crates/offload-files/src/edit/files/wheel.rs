@@ -320,8 +320,8 @@ fn assemble(
 /// A member that may have device code, with its report.
 struct Inspected {
     report: FileReport,
-    /// The contents of the member; `None` if it has no images, because the number of such members
-    /// can exceed the limit of open files.
+    /// The contents of the member, which can be an open file. `None` if it has no images: the number
+    /// of such members can exceed the limit of open files.
     piece: Option<FileSlice>,
 }
 
@@ -427,7 +427,8 @@ fn edit_member(
         done.gone = Some((member.name.to_vec(), member.header));
         return Ok(done);
     }
-    // For reproducible files, the streams of the members themselves are recompressed as well.
+    // `offld split` also recompresses unchanged members, so that `offld merge` can write the same
+    // bytes.
     let recompress = options.levels.repack != Repack::No
         && !options.levels.only_smaller
         && member.method != ZipMethod::Stored
@@ -443,7 +444,7 @@ fn edit_member(
     Ok(done)
 }
 
-/// Compresses the new contents of a member by the method of the old ones.
+/// Packs the new contents of a member: with deflate, or stored like the old contents.
 fn pack(member: &ZipMember<'_>, bytes: Rope, spool: &mut Spool) -> Result<Packed> {
     let (mut crc, mut sha256) = (flate2::Crc::new(), Sha256::new());
     let mut digest = |chunk: &[u8]| {
@@ -567,8 +568,8 @@ pub(crate) fn quoted(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// The zip file `piece` after recompression of the members of `selection` that have device code,
-/// including the containers that `levels` selects; `None` if there are no such members.
+/// Recompresses the members of `selection` that have device code, and the containers in them that
+/// `levels` selects, in the zip file `piece`. Returns `None` if there are no such members.
 ///
 /// # Errors
 /// As for [`edit`].
