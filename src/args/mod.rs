@@ -1,6 +1,6 @@
 //! The command line of a link, as a list of the user's tokens. Each token is tagged with its
 //! meaning and its recipient. The list never changes: the host linker gets the user's tokens as
-//! written, without offld's options and with the [`LineChanges`]. `settings` turns the tags into
+//! written, without offld's options and with the `LineChanges`. `settings` turns the tags into
 //! values. Nothing here opens an input, searches for a library or runs a program.
 
 pub(crate) mod cl;
