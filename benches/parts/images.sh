@@ -60,12 +60,22 @@ group_images() {
 }
 
 # Rows of the start of a program with an image of MIB in a file beside it, which the machine's devices do not need, or do. The floor is the
-# same program with the image in it. HIP's runtime is a stub, which does nothing with the image.
+# same program with the image in it. HIP's runtime is a library that does nothing: the test runtime would read the image.
 start_rows() { # MIB
     local line over='start of a program with an image of'
     rm -f fake/gfx*
     code 0 "$1" fake/gfx90a
     fat_object start.o hip "$large_main" gfx90a
+    cc -std=c11 -shared -fPIC -x c - -o libamdhip64.so <<'EOF'
+static void *handle;
+void **__hipRegisterFatBinary(void *wrapper) { (void)wrapper; return &handle; }
+void __hipRegisterFunction(void) {}
+void __hipRegisterVar(void) {}
+void __hipRegisterManagedVar(void) {}
+void __hipRegisterSurface(void) {}
+void __hipRegisterTexture(void) {}
+void __hipUnregisterFatBinary(void **handle) { (void)handle; }
+EOF
     line=$(wrapper_argv start.o -Wl,--no-as-needed -L. "-Wl,-rpath,$work" -lamdhip64 -o OUT)
     eval "$ours $(line_for inline "$line")" || fail 'a link failed (see above)'
     eval "$ours $(line_for external "$line") --wrapper-external-images" || fail 'a link failed (see above)'

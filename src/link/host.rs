@@ -143,8 +143,8 @@ pub(crate) fn endings(settings: &LinkSettings, runtime: &[OsString]) -> Vec<OsSt
 
 const KEEP_TABLES: [&str; 2] = ["-z", "nostart-stop-gc"];
 
-/// Whether `linker` is LLVM's, by its name or by that of the file it links to (`/usr/bin/ld` on
-/// some systems).
+/// Whether `linker` is LLVM's, by its name or, for a symlink, by the name of its target
+/// (`/usr/bin/ld` on some systems).
 fn is_lld(linker: &Path) -> bool {
     let named = |path: &Path| {
         path.file_name()
@@ -154,8 +154,9 @@ fn is_lld(linker: &Path) -> bool {
 }
 
 /// Edits the output of a relocatable link (docs/spec/link-driver.md 9.1): removes the device code,
-/// which is linked now, and renames the entry tables `tables`, so that a later link ignores images
-/// and tables. The file is replaced atomically.
+/// which is linked now, and renames all entry tables, so that a later link ignores images and
+/// tables. Before that, checks that the output has the bounds of `tables`. The file is replaced
+/// atomically.
 pub(crate) fn finish_relocatable(output: &Path, tables: &[&str], linker: &Path) -> Result<()> {
     if atomic_file::is_special(output) {
         // For example `/dev/null`, whose contents cannot be read.

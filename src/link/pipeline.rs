@@ -509,8 +509,9 @@ impl<'a> Link<'a> {
         self.check_host(&triple)?;
         let linked = device::override_images(options)?;
         let mut host = HostLink {
-            // The inputs are not read, so the objects claim every protection: a linker gives a
-            // program only the protections that all of its objects claim.
+            // The protection of the inputs is unknown, because they are not read. So the
+            // registration objects claim every protection: a linker gives a program only the
+            // protections that all of its objects claim.
             protection: registration::host::whole_protection(&triple),
             sycl: self.sycl_of_linked(&linked)?,
             device_compiler: None,

@@ -34,8 +34,9 @@ pub(crate) struct DeviceJob<'a> {
     pub kinds: OffloadKinds,
     /// The modules among the inputs that register themselves.
     pub modules: Modules,
-    /// Whether host code outside of the modules' objects may use their kernels and variables. These
-    /// objects then do not list all kernels and variables in use.
+    /// Whether the inputs have code for link-time optimization, and host code in other objects may
+    /// use its kernels and variables. If so, the linker must not drop those that the objects of the
+    /// modules do not use.
     pub is_open: bool,
     /// Whether OpenMP kernels in the inputs have stable names. Kernels are renamed after selection,
     /// so it is false until then.
@@ -245,7 +246,8 @@ fn select_once<'a>(
     let why = members.map(|at| {
         let object = found[at].input_object;
         let by_device = device_pulled.get(&at);
-        // If device code needs a member, that is the only reason why the host link extracts it.
+        // `device_pulled` has only members that host code did not need before. If the host link
+        // extracts one now, device code is the reason.
         let by_host = pulled[object].as_ref().filter(|_| by_device.is_none());
         let reason = why(by_device, by_host, linked[at].is_some());
         format!("{}: {}: {reason}", origins[object], candidates.targets[at])

@@ -65,7 +65,7 @@ fn init() -> Outcome {
     expect_equal(
         "stdout",
         &format!(
-            "{NEW}: require: gfx90a (limit: gfx1100) [rule some-*.whl]\npolicy.toml: 1 violation\n"
+            "{NEW}: require: gfx90a (policy: gfx1100) [rule some-*.whl]\npolicy.toml: 1 violation\n"
         ),
         &stdout,
     )?;
@@ -126,14 +126,14 @@ fn members() -> Outcome {
     let (stdout, _) = gate(&work, &policy, &args, 3)?;
     expect_in(
         &stdout,
-        &format!("{OLD}(some/libb.so): require: sm_80 (limit: sm_90) [rule lib*.so]\n"),
+        &format!("{OLD}(some/libb.so): require: sm_80 (policy: sm_90) [rule lib*.so]\n"),
     )?;
     expect_in(&stdout, "policy.toml: 1 violation\n")?;
     let policy = rule("files = \"*.so\"\nexclude = \"lib?.so\"\nforbid = [\"gfx90a\", \"sm_*\"]");
     let (stdout, _) = gate(&work, &policy, &args, 3)?;
     expect_in(
         &stdout,
-        &format!("{OLD}(some/other.so): forbid: gfx90a (limit: gfx90a)"),
+        &format!("{OLD}(some/other.so): forbid: gfx90a (policy: gfx90a)"),
     )?;
     passed()
 }
@@ -151,7 +151,7 @@ fn only() -> Outcome {
     let rule = |only: &str| format!("version = 1\n[[rule]]\nonly = [{only}]\n");
     let args = ["policy.toml", "both.o"];
     let (stdout, _) = gate(&work, &rule("\"hip:*\""), &args, 3)?;
-    expect_in(&stdout, "both.o: only: gfx90a (limit: hip:*)")?;
+    expect_in(&stdout, "both.o: only: gfx90a (policy: hip:*)")?;
     gate(&work, &rule("\"hip:*\", \"openmp:*\""), &args, 0)?;
     passed()
 }
@@ -165,7 +165,7 @@ fn growth() -> Outcome {
     gate(&work, &policy("total = \"500%\", sm_80 = 100"), &args, 0)?;
     let (stdout, _) = gate(&work, &policy("total = \"1%\""), &args, 3)?;
     expect_in(&stdout, "all files of the rule: max-growth.total: ")?;
-    expect_in(&stdout, "(limit: growth of 1%)")?;
+    expect_in(&stdout, "(policy: growth of 1%)")?;
     // An architecture without images in the baseline grows from nothing.
     let (stdout, _) = gate(&work, &policy("sm_90 = 0"), &args, 3)?;
     expect_in(&stdout, "max-growth.sm_90: ")?;
@@ -177,7 +177,7 @@ fn growth() -> Outcome {
     let (stdout, _) = gate(&work, lost, &args, 3)?;
     expect_in(
         &stdout,
-        "no-lost-kernels: no kernels for sm_90 (limit: 1 kernels, as in the baseline)",
+        "no-lost-kernels: no kernels for sm_90 (policy: 1 kernels, as in the baseline)",
     )?;
     passed()
 }

@@ -40,14 +40,14 @@ pub fn markdown(report: &Report) -> String {
     out
 }
 
-/// `x.whl: require: sm_80, compute_80 (limit: sm_90) [rule *.whl]`.
+/// `x.whl: require: sm_80, compute_80 (policy: sm_90) [rule *.whl]`.
 fn line(one: &Violation) -> String {
     let kernel = one
         .kernel
         .as_ref()
         .map(|kernel| format!("kernel {kernel}: "));
     let text = format!(
-        "{}: {}: {}{} (limit: {}) [rule {}]",
+        "{}: {}: {}{} (policy: {}) [rule {}]",
         one.file,
         one.requirement,
         kernel.unwrap_or_default(),

@@ -427,8 +427,8 @@ fn edit_member(
         done.gone = Some((member.name.to_vec(), member.header));
         return Ok(done);
     }
-    // `offld split` also recompresses unchanged members, so that `offld merge` can write the same
-    // bytes.
+    // `offld split` selects members with a compressed stream that `offld merge` could not make
+    // again. Their contents stay, but they get a stream that it can make.
     let recompress = options.levels.repack != Repack::No
         && !options.levels.only_smaller
         && member.method != ZipMethod::Stored
