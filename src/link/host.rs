@@ -586,10 +586,10 @@ pub(crate) fn remove_partial(output: &Path) {
     }
 }
 
-/// Removes the files that a crashed linker leaves, for example on a full disk. wild leaves part of
-/// its output. ld.lld leaves `<output>.tmpXXXXXXX` if two of its threads crash at once, before its
-/// cleanup. Only files that are not older than the link are removed. `crashed`: a signal has ended
-/// the linker.
+/// Removes the files that a failed linker leaves, for example on a full disk:
+/// `<output>.tmpXXXXXXX`, which ld.lld leaves if two of its threads crash at once, and, if a signal
+/// has ended the linker (`crashed`), the output, of which wild leaves a part. Files that are older
+/// than the link stay.
 pub(crate) fn remove_leftovers(output: &Path, started: SystemTime, crashed: bool) {
     // File timestamps are coarser than the system's clock.
     const TICK: Duration = Duration::from_secs(1);

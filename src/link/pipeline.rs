@@ -1,7 +1,8 @@
 //! Stages of a link in order, on one page: `Link::stages`, and in its middle `Link::device_images`.
-//! Each stage takes the previous results by reference and returns a new value. Afterwards, only
-//! [`HostLink::late`] changes, if a late link fails. `background` has the work that runs in parallel
-//! with the stages, `late` the branch for late images, and `steps` the longer steps of stages.
+//! Each stage reads the previous results and returns a new value. Two results change later:
+//! `linked_images` adds names to the selected jobs, and [`HostLink::late`] becomes false if a late
+//! link fails. `background` has the work that runs in parallel with the stages, `late` the branch
+//! for late images, and `steps` the longer steps of stages.
 
 mod background;
 mod input_copies;
@@ -326,8 +327,8 @@ impl<'a> Link<'a> {
         })?;
         self.check_shown(&inputs)?;
 
-        // Every device image in the inputs. After this, only symbol tables of the user's files are
-        // read.
+        // Every device image in the inputs. After this, no stage searches the inputs for device
+        // code.
         let images = scan::scan(&inputs)?;
         if images.is_empty() {
             drop(images);

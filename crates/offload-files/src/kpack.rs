@@ -1,6 +1,6 @@
 //! Moves the HIP code of programs, libraries and wheels into kpack archives (`offld split --kpack`),
-//! and back (`offld merge`). For each file, a recipe beside the archives has the data that `offld
-//! merge` needs to restore the file byte for byte.
+//! and back (`offld merge`). For each file, a recipe below the directory `.kpack` has the
+//! data that `offld merge` needs to restore the file byte for byte.
 
 mod wheels;
 

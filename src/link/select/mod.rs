@@ -34,9 +34,9 @@ pub(crate) struct DeviceJob<'a> {
     pub kinds: OffloadKinds,
     /// The modules among the inputs that register themselves.
     pub modules: Modules,
-    /// Whether the inputs have code for link-time optimization, and host code in other objects may
-    /// use its kernels and variables. If so, the linker must not drop those that the objects of the
-    /// modules do not use.
+    /// Whether the inputs have code for link-time optimization with kernels and variables that other
+    /// host objects, or users of a shared library, may use. If so, the device linker must also keep
+    /// kernels and variables that the host objects with the modules do not use themselves.
     pub is_open: bool,
     /// Whether OpenMP kernels in the inputs have stable names. Kernels are renamed after selection,
     /// so it is false until then.
