@@ -22,7 +22,7 @@ const KINDS: &[(&str, &str)] = &[
     ("sycl", "Wrap SYCL binaries"),
 ];
 const FORMS: &[(&str, &str)] = &[
-    ("bc", "LLVM bitcode (names with other extensions)"),
+    ("bc", "LLVM bitcode (for any other extension)"),
     ("ll", "LLVM IR (.ll)"),
     ("s", "Assembly (.s)"),
     ("o", "Object (.o, .obj)"),

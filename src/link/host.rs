@@ -120,8 +120,9 @@ pub(crate) fn additions(
     args
 }
 
-/// Returns the arguments after the last input: `runtime`, and the opposite of `-z start-stop-gc` if
-/// the user's command line has it. That option would drop the entry tables, and the last one wins.
+/// Returns the arguments after the last input: `runtime`, and with `--gc-sections` the opposite of
+/// `-z start-stop-gc` if the user's command line has it. That option would drop the entry tables,
+/// and the last one wins.
 pub(crate) fn endings(settings: &LinkSettings, runtime: &[OsString]) -> Vec<OsString> {
     let dropped = settings.host.gc_sections
         && settings

@@ -51,7 +51,7 @@ pub struct Source {
 pub struct Packed {
     /// The files that changed.
     pub hosts: Vec<Host>,
-    /// The archives, by architecture.
+    /// The archives, by target (`gfx90a`, `gfx90a:xnack+`).
     pub archives: Vec<(String, Rope)>,
 }
 
@@ -216,7 +216,7 @@ fn similar(host: &FileSlice, programs: &[String], spool: &mut Spool) -> Result<F
     }
 }
 
-/// The new archives, by architecture.
+/// The new archives, by target.
 #[derive(Default)]
 struct Archives {
     by_arch: BTreeMap<String, NewArchive>,

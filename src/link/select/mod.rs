@@ -34,9 +34,9 @@ pub(crate) struct DeviceJob<'a> {
     pub kinds: OffloadKinds,
     /// The modules among the inputs that register themselves.
     pub modules: Modules,
-    /// Whether the inputs have code for link-time optimization with kernels and variables that other
-    /// host objects, or users of a shared library, may use. If so, the device linker must also keep
-    /// kernels and variables that the host objects with the modules do not use themselves.
+    /// Whether the inputs have nvcc's code for link-time optimization, and its kernels and variables
+    /// may be used outside of their own objects: by other host objects, or by users of a shared
+    /// library. If so, the device linker must not drop those that their own objects do not use.
     pub is_open: bool,
     /// Whether OpenMP kernels in the inputs have stable names. Kernels are renamed after selection,
     /// so it is false until then.
@@ -544,7 +544,8 @@ impl Generations {
     }
 }
 
-/// Determines the generations of all images. `active`: the images that are always linked. `host`:
+/// Determines the generations of all images. `active`: the images in objects of the host link, and
+/// those that `--should-extract` names. `host`:
 /// the generations of the host objects that are linked.
 fn generations_of(
     found: &[DeviceImage<'_>],

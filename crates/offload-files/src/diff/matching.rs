@@ -100,7 +100,8 @@ impl ArchDiff {
         self.unchanged += known.len() as u64;
         self.unknown += unknown.len() as u64;
         for pair in 0..only_old.len().max(only_new.len()) {
-            // A variant that only one build has is compared with the last variant of the other build.
+            // Variants that only one build has are compared in order. If one build has more of them,
+            // the others are compared with the last one of the other build.
             let pick = |own: &[usize], all: &[&Record]| -> usize {
                 own.get(pair)
                     .or(own.last())
@@ -120,7 +121,7 @@ impl ArchDiff {
         }
     }
 
-    /// Takes the kernels that were renamed out of both lists: kernels with the same code, and then
+    /// Removes renamed kernels from both lists: first those with the same code, and then
     /// those with corresponding names.
     fn match_renamed<'r>(&mut self, gone: &mut Vec<&'r Record>, added: &mut Vec<&'r Record>) {
         let by_code = |record: &&Record| record.code.clone();

@@ -132,7 +132,8 @@ struct Done {
 /// `change`. Returns `None` if nothing changes.
 ///
 /// # Errors
-/// The zip file or a member is damaged or does not support the edit; or the wheel is signed.
+/// The zip file or a member is damaged or does not support the edit; or the wheel is signed, without
+/// `options.force`.
 pub(super) fn edit(
     (path, piece): (&Path, &FileSlice),
     options: &Options,
@@ -427,8 +428,8 @@ fn edit_member(
         done.gone = Some((member.name.to_vec(), member.header));
         return Ok(done);
     }
-    // `offld split` selects members with a compressed stream that `offld merge` could not make
-    // again. Their contents stay, but they get a stream that it can make.
+    // `offld split` selects members whose compressed data `offld merge` could not make again. Even
+    // if their contents stay, they are compressed by offld, whose data `offld merge` can make.
     let recompress = options.levels.repack != Repack::No
         && !options.levels.only_smaller
         && member.method != ZipMethod::Stored
@@ -572,7 +573,7 @@ pub(crate) fn quoted(name: &str) -> Cow<'_, str> {
 /// `levels` selects, in the zip file `piece`. Returns `None` if there are no such members.
 ///
 /// # Errors
-/// As for [`edit`].
+/// The zip file or a member is damaged or does not support the edit.
 pub(crate) fn repacked(
     path: &Path,
     piece: &FileSlice,
