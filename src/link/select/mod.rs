@@ -545,8 +545,7 @@ impl Generations {
 }
 
 /// Determines the generations of all images. `active`: the images in objects of the host link, and
-/// those that `--should-extract` names. `host`:
-/// the generations of the host objects that are linked.
+/// those that `--should-extract` names. `host`: the generations of the host objects that are linked.
 fn generations_of(
     found: &[DeviceImage<'_>],
     facts: &[HostFacts<'_>],
