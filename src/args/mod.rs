@@ -261,7 +261,7 @@ impl ArgumentList {
         if libraries_at >= self.args.len() {
             line.extend_from_slice(libraries);
         }
-        // Linkers use only the last output option, at any position.
+        // If there are several output options, linkers use the last one.
         line.extend(
             output
                 .into_iter()

@@ -587,9 +587,9 @@ pub(crate) fn remove_partial(output: &Path) {
     }
 }
 
-/// Removes the files that a failed linker leaves, for example on a full disk:
-/// `<output>.tmpXXXXXXX`, which ld.lld leaves if two of its threads crash at once, and, if a signal
-/// has ended the linker (`crashed`), the output, of which wild leaves a part. Files that are older
+/// Removes the files that a failed linker leaves, for example on a full disk. ld.lld leaves
+/// `<output>.tmpXXXXXXX` if two of its threads crash at once. If a signal has ended the linker
+/// (`crashed`), removes the output as well, because wild leaves a part of it. Files that are older
 /// than the link stay.
 pub(crate) fn remove_leftovers(output: &Path, started: SystemTime, crashed: bool) {
     // File timestamps are coarser than the system's clock.

@@ -84,8 +84,9 @@ pub fn is_of_group(path: &Path, group: &str) -> bool {
     arch.is_some_and(|arch| arch.starts_with("gfx") && !arch.contains('_'))
 }
 
-/// Moves the HIP code of `sources` into archives. The names of the archives start with `group`, or
-/// for a wheel with its distribution. Files without HIP code are not in the result.
+/// Moves the HIP code of `sources` into archives. The names of the archives start with `group`; those
+/// of a wheel's archives start with the name of its distribution. Files without HIP code are not in
+/// the result.
 ///
 /// # Errors
 /// A file cannot be read, or its HIP code cannot be moved.

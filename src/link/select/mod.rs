@@ -246,8 +246,8 @@ fn select_once<'a>(
     let why = members.map(|at| {
         let object = found[at].input_object;
         let by_device = device_pulled.get(&at);
-        // `device_pulled` has only members that host code did not need before. If the host link
-        // extracts one now, device code is the reason.
+        // `device_pulled` has members that the host link did not extract in an earlier round of
+        // `select`. If the host link extracts one in this round, device code is the reason.
         let by_host = pulled[object].as_ref().filter(|_| by_device.is_none());
         let reason = why(by_device, by_host, linked[at].is_some());
         format!("{}: {}: {reason}", origins[object], candidates.targets[at])
@@ -592,8 +592,8 @@ fn generations_of(
     Ok(Generations { each, all })
 }
 
-/// Fails if entries of different sizes would be in one table. Before LLVM 21, each kind had its own
-/// table, with the same name in releases whose entries differ.
+/// Fails if entries of different sizes would be in one table. Before LLVM 21, each kind had a table
+/// of its own. Its name is the same in LLVM 20 as before, although the entries have another size.
 fn check_entry_tables(
     found: &[DeviceImage<'_>],
     each: &[Vec<Generation>],

@@ -428,8 +428,8 @@ fn edit_member(
         done.gone = Some((member.name.to_vec(), member.header));
         return Ok(done);
     }
-    // `offld split` selects members whose compressed data `offld merge` could not make again. Even
-    // if their contents stay, they are compressed by offld, whose data `offld merge` can make.
+    // `offld split` selects members here if `offld merge` could not reproduce their compressed data.
+    // They are compressed again, even with the same contents: `offld merge` can reproduce the result.
     let recompress = options.levels.repack != Repack::No
         && !options.levels.only_smaller
         && member.method != ZipMethod::Stored
