@@ -439,7 +439,8 @@ enum Membership {
     /// It is in an archive member that the host link does not extract. It is linked if other device
     /// code needs it.
     Waiting,
-    /// It is not linked: another device link has linked it, or will. PTX is linked only as a substitute.
+    /// It is not linked like others: another device link has linked it or will, or it is PTX, which is
+    /// linked only as a substitute for missing code.
     Elsewhere,
 }
 
@@ -629,7 +630,7 @@ fn check_entry_tables(
 
 /// Returns the objects of `host_code` that define, directly or indirectly, the undefined symbols of
 /// the images `inputs`. Device code has priority: an object that also defines a symbol of device
-/// code is not used, and the device linker then reports the symbol that only this object defines.
+/// code is not used. The device linker then reports undefined symbols.
 fn host_code_pulls<'a>(
     inputs: &[&'a DeviceImage<'a>],
     host_code: &'a [DeviceImage<'a>],

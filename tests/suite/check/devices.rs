@@ -89,7 +89,7 @@ fn amd() -> Outcome {
             report.expect(
                 "no-image",
                 "no",
-                &format!("no image for {name}: the file has only HIP code; build or install a version for it"),
+                &format!("no image for {name}: the file has only HIP code; build or install a version with"),
             )?;
         }
     }

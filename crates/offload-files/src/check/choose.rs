@@ -276,9 +276,8 @@ pub(super) fn without_runtime(asked: &[Asked], elsewhere: &[bool], check: &mut F
             .map(|asked| asked.text.as_str())
             .collect::<Vec<_>>()
             .join(", ");
-        let them = if asked.len() == 1 { "it" } else { "them" };
         let text = format!(
-            "no runtime that drives {} loads its images; other files have images for {them}",
+            "no runtime that drives {} loads its images; the answers for other files decide",
             printable(&devices)
         );
         check
@@ -307,7 +306,8 @@ pub(super) fn without_runtime(asked: &[Asked], elsewhere: &[bool], check: &mut F
             format!("no image for {device}; add one with {flag}")
         } else {
             format!(
-                "no image for {device}: the file has only {runtimes} code; build or install a version for it ({flag})"
+                "no image for {device}: the file has only {runtimes} code; build or install a version with {} code ({flag})",
+                kind.title()
             )
         };
         check

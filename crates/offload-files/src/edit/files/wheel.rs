@@ -428,8 +428,9 @@ fn edit_member(
         done.gone = Some((member.name.to_vec(), member.header));
         return Ok(done);
     }
-    // `offld split` selects members here if `offld merge` could not reproduce their compressed data.
-    // They are compressed again, even with the same contents: `offld merge` can reproduce the result.
+    // `offld split` calls this for members whose compressed data `offld merge` could not reproduce.
+    // They are compressed again, even if the contents did not change: `offld merge` can reproduce the
+    // new data.
     let recompress = options.levels.repack != Repack::No
         && !options.levels.only_smaller
         && member.method != ZipMethod::Stored
