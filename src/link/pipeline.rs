@@ -281,7 +281,10 @@ impl<'a> Link<'a> {
             DeviceCode::None(_) if settings.emit_fatbin_only => {
                 return payload::emit(&[], self.output, session);
             }
-            DeviceCode::None(endings) => return self.plain_link(&endings),
+            DeviceCode::None(endings) => {
+                register::warn_of_no_files(settings, session);
+                return self.plain_link(&endings);
+            }
         };
         session.signals.check()?;
         if settings.emit_fatbin_only {

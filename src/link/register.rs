@@ -21,7 +21,7 @@ use crate::link::device::Tool;
 use crate::link::payload::{Group, Payload};
 use crate::llvm::{Llvm, Purpose, find_program};
 use crate::toolchain;
-pub(crate) use external::{ExternalFiles, check_external, external_files};
+pub(crate) use external::{ExternalFiles, check_external, external_files, warn_of_no_files};
 use offld_system::io::rope::Rope;
 use offld_system::run::Equivalent;
 use offld_system::session::Session;

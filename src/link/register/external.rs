@@ -116,6 +116,15 @@ pub(crate) fn check_external(settings: &LinkSettings) -> Result<()> {
     Ok(())
 }
 
+/// Warns that `--wrapper-external-images` has no effect, because a link has no device code.
+pub(crate) fn warn_of_no_files(settings: &LinkSettings, session: &Session) {
+    if settings.external_images.is_some() {
+        session.shell.warn(&format!(
+            "{OPTION} has no effect: this link has no device code (HIP code without -fgpu-rdc is linked when it is compiled)"
+        ));
+    }
+}
+
 /// Checks that the images of this link can be in files.
 fn check(payloads: &[Payload], context: &RegisterContext<'_>) -> Result<()> {
     let output = context.output;

@@ -11,7 +11,7 @@ use crate::kinds::{Case, Wrapper};
 use crate::kit::{HOLES, Image};
 use crate::support::{
     OFFLOAD, Outcome, Release, Work, ensure, expect_equal, expect_in, expect_not_in, llvm, made,
-    missing, output, passed, root, run, run_offloaded, test, text, with_llvm,
+    missing, output, passed, root, run, run_offloaded, stderr_of, test, text, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -38,6 +38,7 @@ pub(super) fn trials() -> Vec<Trial> {
     }
     all.extend([
         with_llvm("external_images::programs::any_directory", any_directory),
+        with_llvm("external_images::programs::no_device_code", no_device_code),
         with_llvm("external_images::programs::bad_files_are_named", bad_files),
         with_llvm(
             "external_images::programs::a_library_finds_its_own_files",
@@ -342,6 +343,23 @@ fn static_program(kind: &str) -> Outcome {
     start.env("HSA_OVERRIDE_GFX_VERSION", "9.0.10");
     let registered = run(start.env_remove("OFFLD_LEDGER"))?;
     expect_in(&registered, "openmp register lib=0 images=1 ")?;
+    passed()
+}
+
+/// A link without device code says that it writes no files, for example for HIP code that was linked
+/// when it was compiled.
+fn no_device_code() -> Outcome {
+    let work = Work::new();
+    work.file("main.c", "int main(void) { return 0; }\n");
+    run(work.command("cc").args(["-c", "main.c"]))?;
+    let mut linking = work.command(llvm("clang"));
+    linking.args(["--offload-link", "-B"]).arg(&made().links);
+    let printed = stderr_of(linking.args(["main.o", "-o", "program", super::OPTION]))?;
+    expect_in(
+        &printed,
+        "warning: --wrapper-external-images has no effect: this link has no device code",
+    )?;
+    run(&mut work.command("./program"))?;
     passed()
 }
 

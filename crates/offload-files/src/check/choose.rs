@@ -33,6 +33,10 @@ pub(super) fn all(units: &[Unit<'_>], asked: &[Asked], used: &mut [bool], check:
         for (asked, used) in asked.iter().zip(used.iter_mut()) {
             if let Some(mut load) = best_load(asked, unit, units) {
                 *used = true;
+                // The user may name a device twice, as in `sm_90,h100`.
+                if loads.iter().any(|known| known.device == load.device) {
+                    continue;
+                }
                 if unit.kind == OffloadKind::Cuda && can_be_linked(asked, &load, &prelinked) {
                     load.doubt(
                         "the relocatable code in the file fits it, and the driver may link that",
