@@ -107,7 +107,11 @@ pub(super) fn read(
             names.of(base)
         };
         let mut own = Label {
-            part: part(name, section, device),
+            part: if is_frame_of_cubin(&file, name) {
+                Part::Attributes
+            } else {
+                part(name, section, device)
+            },
             section: section_name,
             kernel,
             ..label
@@ -528,6 +532,13 @@ fn is_symbol_table(file: &File<'_>, section: &SectionHeader) -> bool {
         || (own
             && !section.is_empty_in_file()
             && section.entsize == Symbol::size(file.class) as u64)
+}
+
+/// Whether a section has the call frames of a cubin. NVIDIA's assembler writes it even if no debug
+/// information is requested, and `offld strip-device` does not remove it.
+fn is_frame_of_cubin(file: &File<'_>, name: &[u8]) -> bool {
+    file.header.machine == abi::EM_CUDA
+        && [&b".debug_frame"[..], b".nv.merc.debug_frame"].contains(&name)
 }
 
 /// The purpose of a section.

@@ -135,6 +135,37 @@ fn images_of_more_sections_than_a_header_counts_are_read() {
 }
 
 #[test]
+fn call_frames_of_cubins_are_not_debug_information() {
+    let strings = b"\0.debug_frame\0.nv.merc.debug_frame\0.debug_line\0.shstrtab\0";
+    let mut contents = strings.to_vec();
+    contents.resize(256, 0);
+    let data = |name: u32, at: u64| section(abi::SHT_PROGBITS, name, at, 8, 0);
+    let sections = [
+        data(1, 128),
+        data(14, 136),
+        data(35, 144),
+        section(abi::SHT_STRTAB, 47, 0, strings.len() as u64, 0),
+    ];
+    let cubin = image(&contents, &sections, 4);
+    let mut amd = cubin.clone();
+    amd[18..20].copy_from_slice(&abi::EM_AMDGPU.0.to_le_bytes());
+    for (image, frames) in [(&cubin, Part::Attributes), (&amd, Part::Debug)] {
+        let (found, _) = read_image(image).unwrap();
+        let part_at = |at: u64| {
+            let mut claims = found.claims.iter();
+            let claim = claims.find(|claim| claim.start == HEADER_SIZE + at);
+            claim.map(|claim| claim.to.part)
+        };
+        assert_eq!(part_at(128), Some(frames));
+        assert_eq!(part_at(144), Some(Part::Debug));
+    }
+    let (found, _) = read_image(&cubin).unwrap();
+    let mut claims = found.claims.iter();
+    let merc = claims.find(|claim| claim.start == HEADER_SIZE + 136);
+    assert_eq!(merc.map(|claim| claim.to.part), Some(Part::Attributes));
+}
+
+#[test]
 fn what_shares_its_bytes_is_no_image() {
     let mut long = vec![b'a'; 100_000];
     long.push(0);
