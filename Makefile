@@ -232,6 +232,8 @@ test-clone: $(SETUP) $(SETUP_PACKAGES)
 # Existing programs are not rebuilt, because root often has no Rust.
 NAMES := $(PREFIX)/libexec/offld
 TO := $(DESTDIR)$(PREFIX)
+# The build-system files contain PREFIX.
+PREFIX_IS_ABSOLUTE = @case "$(PREFIX)" in (/*) ;; (*) echo 'PREFIX is not an absolute path: $(PREFIX)' >&2; exit 1 ;; esac
 COMPLETION_DIRS := share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d
 PAPERS := share/doc/offld
 # Staging directory for tool links and manual pages.
@@ -241,6 +243,7 @@ FOR_BUILDS := $(addprefix share/,$(addprefix cmake/offld/offld,Config.cmake Conf
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 # `install` sets all file modes, also for files that offld prints, so they do not depend on the umask.
 install:
+	$(PREFIX_IS_ABSOLUTE)
 	@test -x "$(BIN)" -a -x "$(BIN)-llvm" || $(MAKE) --no-print-directory build
 	@install -d $(foreach dir,bin libexec/offld share/man/man1 $(PAPERS) $(COMPLETION_DIRS) $(dir $(FOR_BUILDS)),"$(TO)/$(dir)")
 	@install -m 755 "$(BIN)" "$(TO)/bin/offld"
@@ -263,6 +266,7 @@ install:
 
 # Removes the files that `make install` wrote with the same PREFIX and DESTDIR, and no directory that other packages may use.
 uninstall:
+	$(PREFIX_IS_ABSOLUTE)
 	rm -f "$(TO)/bin/offld" "$(TO)/bin/ld.offld"
 	rm -rf "$(TO)/libexec/offld"
 	rm -f "$(TO)"/share/man/man1/offld.1 "$(TO)"/share/man/man1/offld-*.1 "$(TO)"/share/man/man1/ld.offld.1

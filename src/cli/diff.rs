@@ -24,9 +24,10 @@ use offload_files::diff::{self, Request, html};
     offld diff --save v1.json libx.so   # and after the next build:\n  offld diff v1.json libx.so"
 )]
 pub(super) struct Options {
-    /// Compare the builds OLD and NEW: files, directories, wheels, or lists written by --save
-    #[arg(required = true, num_args = 1..=2, value_names = ["OLD", "NEW"])]
-    files: Vec<PathBuf>,
+    /// Compare this build: a file, directory, wheel, or list written by --save
+    old: PathBuf,
+    /// Compare with this later build; optional with --save
+    new: Option<PathBuf>,
     #[command(flatten)]
     selected: Selected,
     /// Show the instructions that differ; needs llvm-objdump for AMD, and nvdisasm for NVIDIA
@@ -44,8 +45,8 @@ pub(super) struct Options {
     /// Write a self-contained web page to FILE, with a table that can be searched and sorted
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Limit decompressed data to a size such as 500M or 2G. A second limit is 1000 times the file
-    /// size, and at least 64 MB [default: 64G]
+    /// Limit decompressed data to a size such as 500M [default: 64G]. It is also limited to 1000 times
+    /// the file size, or 64 MB if that is more
     #[arg(long, value_name = "SIZE")]
     max_unpacked: Option<OsString>,
     /// Show mangled kernel names in the table
@@ -58,10 +59,10 @@ pub(super) struct Options {
 
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     let selection = options.selected.selection()?;
-    let (old, new) = match options.files.as_slice() {
-        [new] if options.save.is_some() => (None, new.clone()),
-        [old, new] => (Some(old.clone()), new.clone()),
-        _ => bail!("pass two files to compare, or --save with one"),
+    let (old, new) = match options.new {
+        Some(new) => (Some(options.old), new),
+        None if options.save.is_some() => (None, options.old),
+        None => bail!("pass two files to compare, or --save with one"),
     };
     let new = vec![new];
     let request = Request {

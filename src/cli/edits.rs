@@ -230,13 +230,15 @@ struct EditOptions {
     /// Replace the original files
     #[arg(long)]
     in_place: bool,
-    /// Write new files below DIR, under the original names, and copy other files of directories
+    /// Write new files below DIR, under the original names. If FILE is a directory, also copy its
+    /// unchanged files
     #[arg(short, long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Report the changes without writing files
     #[arg(long)]
     dry_run: bool,
-    /// Change files even if they are signed or have hard links, or if a new image is unsuitable
+    /// Change signed files, and with --in-place also files with several hard links. For replace:
+    /// accept unsuitable images
     #[arg(long)]
     force: bool,
     /// Give changed programs and libraries a new build ID

@@ -44,8 +44,8 @@ pub(super) struct Options {
     /// Print the report as Markdown
     #[arg(long)]
     markdown: bool,
-    /// Limit decompressed data to a size such as 500M or 2G. A second limit is 1000 times the file
-    /// size, and at least 64 MB [default: 64G]
+    /// Limit decompressed data to a size such as 500M [default: 64G]. It is also limited to 1000 times
+    /// the file size, or 64 MB if that is more
     #[arg(long, value_name = "SIZE")]
     max_unpacked: Option<OsString>,
 }

@@ -120,7 +120,7 @@ macro_rules! commands {
 
 commands! {
     "Set up"
-    /// Create symlinks in DIR, named like LLVM's tools
+    /// Create symlinks that are named like LLVM's tools
     "links" Links(link::Links) link::links;
     "Look"
     /// List the device code in files

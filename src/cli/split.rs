@@ -50,7 +50,7 @@ pub(super) struct Options {
     #[arg(long)]
     keep_original: bool,
     /// Move HIP code into kpack archives below DIR/.kpack, where ROCm's loader finds it. For a wheel,
-    /// write one more wheel for each architecture instead
+    /// write the archives into one more wheel for each architecture
     #[arg(long, conflicts_with = "keep_original")]
     kpack: bool,
     /// Name the archives NAME_ARCH.kpack, except in wheels (default: the name of the first file or

@@ -57,7 +57,7 @@ pub(crate) fn linker(settings: &LinkSettings, ld_first: bool) -> Result<PathBuf>
     }
 }
 
-/// Returns the host link with `changes` of the user's command line.
+/// Returns the command of the host link: the user's command line with `changes`.
 pub(crate) fn command(arguments: &ArgumentList, linker: &Path, changes: &LineChanges<'_>) -> Cmd {
     Cmd {
         step: "host link".to_owned(),
@@ -156,8 +156,8 @@ fn is_lld(linker: &Path) -> bool {
 
 /// Edits the output of a relocatable link (docs/spec/link-driver.md 9.1): removes the device code,
 /// which is linked now, and renames all entry tables, so that a later link ignores images and
-/// tables. Before that, checks that the output has the bounds of `tables`. The file is replaced
-/// atomically.
+/// tables. Before that, checks that the output still refers to the `__start_` symbols of
+/// `tables`. The file is replaced atomically.
 pub(crate) fn finish_relocatable(output: &Path, tables: &[&str], linker: &Path) -> Result<()> {
     if atomic_file::is_special(output) {
         // For example `/dev/null`, whose contents cannot be read.

@@ -1,5 +1,5 @@
-//! Stages of a link in order, on one page: `Link::stages`, and in its middle `Link::device_images`.
-//! Each stage reads the previous results and returns a new value. Two results change later:
+//! The stages of a link, in order: `Link::stages` runs all of them, and calls `Link::device_images`
+//! for the device code. Each stage reads the previous results and returns a new value. Two results change later:
 //! `linked_images` adds names to the selected jobs, and [`HostLink::late`] becomes false if a late
 //! link fails. `background` has the work that runs in parallel with the stages, `late` the branch
 //! for late images, and `steps` the longer steps of stages.
@@ -194,7 +194,7 @@ enum DeviceCode {
 
 /// The linked images.
 struct Images {
-    /// In the containers that their runtimes read.
+    /// The images, in the containers that their runtimes read.
     payloads: Vec<Payload>,
     host: HostLink,
     /// The program, if the host link ran in parallel with the device links.
@@ -212,8 +212,8 @@ struct HostLink {
     device_compiler: Option<u32>,
     /// Arguments that the command line lacks for the OpenMP runtime.
     runtime: Vec<OsString>,
-    /// Whether an image has modules that register themselves. The registration code may then need
-    /// archive members.
+    /// Whether an image has modules (nvcc, old driver) that register themselves. The registration
+    /// code then refers to symbols that archive members may define.
     has_modules: bool,
     /// The inputs, for error reports.
     inputs: Vec<String>,
@@ -291,7 +291,7 @@ impl<'a> Link<'a> {
             return payload::emit(&payloads, self.output, session);
         }
 
-        // Images in files, which are removed again if the link fails.
+        // Write external images to files. If the link fails, new files are removed again.
         let files = register::external_files(&payloads, &self.registration(&host), session)?;
 
         // A late link is complete after the images are written into the program.
@@ -318,7 +318,7 @@ impl<'a> Link<'a> {
     /// registered it, the link has no images.
     fn device_images(&self) -> Result<DeviceCode> {
         let (settings, session) = (self.settings, self.session);
-        // The contents of every file on the command line. Archives are opened as their members.
+        // The contents of every file on the command line. Each archive member is an object of its own.
         // The host linker starts as soon as there is device code, or if there are many inputs to
         // search. It loads while everything else runs.
         let extract = session.trace.span(span::EXTRACT, 0);
@@ -389,7 +389,7 @@ impl<'a> Link<'a> {
             ..
         } = selection;
         let _device = session.trace.span(span::DEVICE, 0);
-        // The names that each image must define.
+        // The kernels and variables that each image must define.
         let mut tables = kernels::Tables::read(inputs, &mut jobs);
 
         // The OpenMP runtime for the host link, and the libraries that CPU device code may be
@@ -420,7 +420,7 @@ impl<'a> Link<'a> {
         host.late = self.is_late(&host, &groups, &is_input, device_bytes)?;
         let is_beside = host.late && late::can_be_beside(settings, &groups);
 
-        // Names of OpenMP kernels that do not depend on the place of their source file, so that
+        // Stable names for OpenMP kernels. They do not depend on the path of the source file, so
         // other checkouts find the images in the cache.
         let stable = self.stable_code(scanned, &tables, &jobs, &host)?;
         let jobs = stable.jobs(jobs);

@@ -54,8 +54,8 @@ pub struct Cmd {
 /// A program and arguments that would do the work that this process does itself.
 pub type Equivalent = (PathBuf, Vec<OsString>);
 
-/// A linker process that was started early and waits to read its arguments. Dropping it before they
-/// are sent kills it.
+/// A linker process that was started early and waits to read its arguments. If this value is dropped
+/// before the arguments are sent, the process is killed.
 #[derive(Debug)]
 pub struct PreloadedLinker {
     child: Option<Child>,
@@ -338,7 +338,8 @@ impl Run for Real {
 
     fn preload(&self, program: &Path, args: &[OsString], capture: bool) -> Option<PreloadedLinker> {
         // ld.lld reads its remaining arguments from a response file. That file is a pipe, so ld.lld
-        // waits until we write them. It reads the file only once if its arguments contain `-m`.
+        // waits until we write them. Without `-m` among the other arguments, ld.lld
+        // reads the file twice, which a pipe does not allow.
         const ARGS_FILE: &str = "/dev/stdin";
         let possible = args.iter().any(|arg| arg == "-m") && Path::new(ARGS_FILE).exists();
         if !possible || threads::is_short() || self.signals.check().is_err() {

@@ -84,7 +84,8 @@ pub struct KnownSection {
     pub name: &'static str,
     /// The contents.
     pub contents: SectionContents,
-    /// The runtime, if it is always the same. Before LLVM 21, each kind had its own entry table.
+    /// The kind of the device code, if it is always the same. None for sections that all kinds
+    /// share.
     pub kind: Option<OffloadKind>,
 }
 
@@ -170,7 +171,7 @@ pub fn entry_section(generation: Generation, kind: OffloadKind) -> &'static str 
 pub struct FatSection {
     /// The section's name.
     pub name: String,
-    /// The offset of the contents in the file, which may be truncated.
+    /// The offset of the contents in the file. It can be past the end of a truncated file.
     pub offset: u64,
     /// The size in bytes.
     pub size: u64,

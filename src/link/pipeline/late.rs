@@ -1,7 +1,7 @@
 //! Late images (docs/explanation/late-images.md): the host link runs in parallel with the device
 //! links, with placeholders for the images. offld writes the images into the program when both are
-//! done. No linker reads the images: they are copied once, and may be larger than the range of code
-//! addresses.
+//! done. No linker reads the images: they are copied once, and may be larger than the 2 GiB
+//! that code can address.
 //!
 //! The command line and the inputs alone decide whether a link is late: not the cache, the time, or
 //! the number of jobs. So the same link gives the same bytes, whatever the cache contains.
@@ -37,8 +37,8 @@ use offload_formats::model::{ObjectFormat, OffloadKind};
 use offload_formats::registration::sycl;
 use offload_formats::stable_names::StableNames;
 
-/// Bytes of device code in the inputs from which a late link is faster even if all images are in
-/// the cache (docs/explanation/late-images.md).
+/// The least size in bytes of the inputs' device code for which a late link is faster even if all
+/// images are in the cache (docs/explanation/late-images.md).
 const PAYS_FROM: u64 = 4 << 20;
 
 /// A program with placeholders for its images, in a temporary directory next to the output.
@@ -252,8 +252,8 @@ impl Link<'_> {
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
-        // A directory, because linkers preserve the mode of an existing file. In this directory the
-        // program has its final name.
+        // A temporary directory, not a temporary file, because linkers preserve the mode of an
+        // existing file. In this directory the program has its final name.
         let folder = Directory::new_in(beside, tempfile::Builder::new().prefix(".offld-"));
         let folder = folder.with_context(|| format!("cannot write `{}`", self.output.display()))?;
         let program = folder.join(self.output.file_name().unwrap_or("program".as_ref()));
@@ -450,7 +450,8 @@ fn sees_the_output(arg: &Arg, arguments: &ArgumentList) -> bool {
     OPTIONS.contains(&name.as_str())
 }
 
-/// Whether the linker computes a build ID from its output, which must then include the images.
+/// Whether the linker computes a build ID from its output. Then offld computes it again, with the
+/// images.
 fn build_id_is_hashed(arguments: &ArgumentList) -> bool {
     const HASHES: [&str; 7] = ["fast", "md5", "sha1", "tree", "sha256", "blake2b", "xxhash"];
     let build_id = arguments

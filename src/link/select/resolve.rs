@@ -16,7 +16,7 @@ use offld_system::threads;
 use offload_formats::model::printable_name;
 
 /// Returns the objects of the host link, in the order in which the linker reads them. `defined`:
-/// symbols that the registration objects define, which come first.
+/// symbols that the registration objects define. The linker reads these objects first.
 pub(super) fn host_link(
     facts: &[HostFacts<'_>],
     lazy: &[bool],
@@ -246,7 +246,7 @@ fn symbol_tables<'f>(
     found: &'f [DeviceImage<'_>],
     which: &[usize],
 ) -> Result<BTreeMap<usize, HostFacts<'f>>> {
-    /// The number of images from which threads are faster.
+    /// The least number of images for which threads are faster.
     const MANY: usize = 64;
     let table = |&at: &usize| Ok((at, symbols(&found[at])?));
     if which.len() < MANY {

@@ -128,6 +128,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             cmake_says_what_is_wrong,
         ),
         with_llvm("build_systems::pkg_config", pkg_config),
+        with_llvm("build_systems::relative_prefixes", relative_prefixes),
     ];
     built.chain(others).chain(recipes::trials()).collect()
 }
@@ -151,15 +152,19 @@ fn install() -> Result<PathBuf, Failed> {
         std::fs::hard_link(&from, &to).or_else(|_| std::fs::copy(&from, &to).map(drop))?;
     }
     let prefix = folder.join("prefix");
-    let mut make = Command::new("make");
-    make.arg("install")
-        .arg(format!("PREFIX={}", prefix.display()))
-        .current_dir(root());
-    run(make
-        .env("CARGO_TARGET_DIR", folder.join("built"))
-        .env_remove("MAKEFLAGS")
-        .env_remove("DESTDIR"))?;
+    run(make("install", &prefix).env("CARGO_TARGET_DIR", folder.join("built")))?;
     Ok(prefix)
+}
+
+/// `make GOAL PREFIX=…`.
+fn make(goal: &str, prefix: &Path) -> Command {
+    let mut make = Command::new("make");
+    make.arg(goal)
+        .arg(format!("PREFIX={}", prefix.display()))
+        .current_dir(root())
+        .env_remove("MAKEFLAGS")
+        .env_remove("DESTDIR");
+    make
 }
 
 /// The path of a tool. For [`NEW_CMAKE`], only a CMake with linker types counts.
@@ -506,6 +511,23 @@ fn cmake_says_what_is_wrong() -> Outcome {
     ] {
         expect_in(&configure(clang, more)?, expected)?;
     }
+    passed()
+}
+
+/// The files for CMake, Meson and pkg-config contain the prefix, so it must be absolute.
+fn relative_prefixes() -> Outcome {
+    let work = Work::new();
+    for goal in ["install", "uninstall"] {
+        let mut make = make(goal, Path::new("a/relative"));
+        make.env("DESTDIR", work.path(""));
+        expect_in(
+            &run_failing(&mut make)?,
+            "PREFIX is not an absolute path: a/relative",
+        )?;
+    }
+    ensure(work.path("").read_dir()?.next().is_none(), || {
+        "files were installed".to_owned()
+    })?;
     passed()
 }
 

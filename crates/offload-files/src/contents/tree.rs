@@ -39,7 +39,7 @@ impl Node {
     }
 }
 
-/// What a part of a file is.
+/// The kind of a part of a file.
 #[derive(Debug)]
 pub(crate) enum NodeKind {
     /// An image, the first of [`Node::images`]. It embeds the others.
@@ -63,9 +63,9 @@ pub(crate) enum NodeKind {
     Section(Box<DeviceSection>),
     /// A section of plain data that contains device code without a registration.
     Data,
-    /// Containers in a row.
+    /// Containers that follow each other.
     Row,
-    /// A container of a row. Its children are its entries, in order.
+    /// A container in a [`NodeKind::Row`]. Its children are its entries, in order.
     Container(Kind),
     /// An entry of a fatbinary, as it is stored. Its child is the image.
     FatbinaryEntry,
@@ -93,7 +93,7 @@ impl NodeKind {
 /// The contents of a section of device code.
 #[derive(Debug, Clone)]
 pub(crate) enum Holds {
-    /// Containers. Their images are of this kind unless the container has another one.
+    /// Containers, with the kind of their images for containers that do not store one.
     Containers(Option<&'static str>),
     /// One image of a bundle, with its id.
     Entry(String),

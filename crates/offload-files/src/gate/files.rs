@@ -2,7 +2,7 @@
 //! members of a wheel or another archive applies to each of these members by itself.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -58,12 +58,11 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// The architectures of the images, each once.
-    pub(super) fn archs(&self) -> Vec<&str> {
-        let mut archs: Vec<&str> = self.images.iter().map(|image| &*image.arch).collect();
-        archs.sort_unstable();
-        archs.dedup();
-        archs
+    /// The architectures of the images that `is_selected` accepts, each once.
+    pub(super) fn archs_of(&self, is_selected: impl Fn(&ImageSize) -> bool) -> Vec<&str> {
+        let selected = self.images.iter().filter(|image| is_selected(image));
+        let archs: BTreeSet<&str> = selected.map(|image| &*image.arch).collect();
+        archs.into_iter().collect()
     }
 }
 
@@ -161,4 +160,37 @@ fn grouped(sizes: &Sizes, group: impl Fn(&Item) -> Option<Name>) -> BTreeMap<Nam
         }
     }
     groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn architectures_are_listed_once() {
+        let image = |arch: &str, format: &str| ImageSize {
+            input: String::new(),
+            place: String::new(),
+            kind: "cuda".to_owned(),
+            triple: String::new(),
+            target: String::new(),
+            arch: arch.to_owned(),
+            format: format.to_owned(),
+            file: 1,
+            inflated: 1,
+        };
+        let subject = Subject {
+            images: vec![
+                image("sm_90", "cubin"),
+                image("compute_90", "ptx"),
+                image("compute_90", "ptx"),
+                image("compute_80", "ptx"),
+            ],
+            ..Subject::default()
+        };
+        let ptx = subject.archs_of(|image| image.format == "ptx");
+        assert_eq!(ptx, ["compute_80", "compute_90"]);
+        assert_eq!(subject.archs_of(|_| true).len(), 3);
+        assert!(subject.archs_of(|_| false).is_empty());
+    }
 }

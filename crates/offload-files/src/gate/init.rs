@@ -206,7 +206,7 @@ fn archs(subject: &Subject) -> BTreeSet<String> {
             images.any(|image| image.is_selected(&selector))
         })
     };
-    let archs = subject.archs().into_iter().filter(is_selected);
+    let archs = subject.archs_of(|_| true).into_iter().filter(is_selected);
     archs.map(str::to_owned).collect()
 }
 

@@ -70,7 +70,7 @@ fn of_subject(rule: &Rule, subject: &Subject, all: &mut Vec<Violation>) {
         images,
         debug,
     } = subject;
-    let has = || match subject.archs().as_slice() {
+    let has = || match subject.archs_of(|_| true).as_slice() {
         [] => "no device code".to_owned(),
         archs => archs.join(", "),
     };
@@ -90,25 +90,14 @@ fn of_subject(rule: &Rule, subject: &Subject, all: &mut Vec<Violation>) {
         }
     }
     for selector in &rule.forbid {
-        let mut selected: Vec<&str> = images
-            .iter()
-            .filter(|image| image.is_selected(selector))
-            .map(|image| &*image.arch)
-            .collect();
-        selected.sort_unstable();
-        selected.dedup();
+        let selected = subject.archs_of(|image| image.is_selected(selector));
         if !selected.is_empty() {
             add("forbid", selected.join(", "), selector.to_string());
         }
     }
     if !rule.only.is_empty() {
-        let mut others: Vec<&str> = images
-            .iter()
-            .filter(|image| !rule.only.iter().any(|selector| image.is_selected(selector)))
-            .map(|image| &*image.arch)
-            .collect();
-        others.sort_unstable();
-        others.dedup();
+        let others =
+            subject.archs_of(|image| !rule.only.iter().any(|selector| image.is_selected(selector)));
         if !others.is_empty() {
             let only: Vec<String> = rule.only.iter().map(ToString::to_string).collect();
             add("only", others.join(", "), only.join(", "));
@@ -116,11 +105,7 @@ fn of_subject(rule: &Rule, subject: &Subject, all: &mut Vec<Violation>) {
     }
     if let Some(floor) = rule.ptx_floor {
         // PTX for one processor or family (`compute_90a`) runs on no later one.
-        let ptx: Vec<&str> = images
-            .iter()
-            .filter(|image| image.format == "ptx")
-            .map(|image| &*image.arch)
-            .collect();
+        let ptx = subject.archs_of(|image| image.format == "ptx");
         if !ptx
             .iter()
             .any(|arch| capability(arch).is_some_and(|own| own <= floor))

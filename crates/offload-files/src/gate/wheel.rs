@@ -161,13 +161,12 @@ fn unmet(
     file: &File,
 ) -> Vec<(String, String)> {
     let archs = || {
-        let mut archs: Vec<&str> = file.subjects.iter().flat_map(|one| one.archs()).collect();
-        archs.sort_unstable();
-        archs.dedup();
+        let subjects = file.subjects.iter();
+        let archs: BTreeSet<&str> = subjects.flat_map(|one| one.archs_of(|_| true)).collect();
         if archs.is_empty() {
             "no device code".to_owned()
         } else {
-            archs.join(", ")
+            Vec::from_iter(archs).join(", ")
         }
     };
     let mut all = Vec::new();
