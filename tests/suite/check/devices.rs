@@ -250,7 +250,7 @@ fn native() -> Outcome {
     let none = check_on("empty", &["--for", "native", "program"])?;
     expect_in(
         &text(&none.stdout),
-        "native: no: this machine has no device for HIP",
+        "no: this machine has no device for HIP",
     )?;
     expect_equal("status", "1", &none.status.code().unwrap_or(-1).to_string())?;
     let no_hip_device = check_on("empty", &["--for", "hip:native", "program"])?;
@@ -270,5 +270,15 @@ fn native() -> Outcome {
         "0",
         &check(&work, ["--for", "native", "cpu"])?.status.to_string(),
     )?;
+    // A program for a runtime without devices does not affect the answer for the others.
+    std::fs::create_dir(work.path("both"))?;
+    for name in ["cpu", "program"] {
+        std::fs::copy(work.path(name), work.path("both").join(name))?;
+    }
+    let both = check_on("empty", &["--for", "native", "both"])?;
+    let shown = text(&both.stdout);
+    expect_in(&shown, "program: not applicable")?;
+    expect_in(&shown, "verdict: yes (1 not applicable of 2 files)")?;
+    expect_equal("status", "0", &both.status.code().unwrap_or(-1).to_string())?;
     passed()
 }

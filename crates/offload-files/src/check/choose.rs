@@ -74,18 +74,9 @@ fn best_load(asked: &Asked, unit: &Unit<'_>, units: &[Unit<'_>]) -> Option<Load>
         .devices
         .iter()
         .filter(|wanted| is_about(wanted, unit, units));
-    let best = about
+    about
         .map(|wanted| load(unit, wanted))
-        .min_by_key(|load| load.answer);
-    best.or_else(|| {
-        let text = format!("this machine has no device for {}", unit.kind.title());
-        asked.native.then(|| Load {
-            device: "native".to_owned(),
-            answer: Answer::No,
-            image: None,
-            text,
-        })
-    })
+        .min_by_key(|load| load.answer)
 }
 
 /// Whether a unit is relevant to a device. Its runtime must drive the device. An OpenMP unit, whose
@@ -301,7 +292,16 @@ pub(super) fn without_runtime(asked: &[Asked], elsewhere: &[bool], check: &mut F
         .zip(elsewhere)
         .filter(|(_, used)| !**used)
         .map(|(asked, _)| asked);
-    for wanted in unused.flat_map(|asked| &asked.devices) {
+    // The user chose no device, so an option that adds an image for one does not help.
+    let (of_machine, named): (Vec<&Asked>, Vec<&Asked>) =
+        unused.partition(|asked| asked.native && !runtimes.is_empty());
+    if !of_machine.is_empty() {
+        let text = format!("this machine has no device for {runtimes}");
+        check
+            .findings
+            .push(Finding::new("no-image", Answer::No, text));
+    }
+    for wanted in named.into_iter().flat_map(|asked| &asked.devices) {
         let Some(kind) = wanted.kind.or(wanted.device.kinds().first().copied()) else {
             continue;
         };
