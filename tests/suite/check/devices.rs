@@ -271,9 +271,9 @@ fn native() -> Outcome {
         &check(&work, ["--for", "native", "cpu"])?.status.to_string(),
     )?;
     // A program for a runtime without devices does not affect the answer for the others.
-    std::fs::create_dir(work.path("both"))?;
+    std::fs::create_dir(work.path().join("both"))?;
     for name in ["cpu", "program"] {
-        std::fs::copy(work.path(name), work.path("both").join(name))?;
+        std::fs::copy(work.path().join(name), work.path().join("both").join(name))?;
     }
     let both = check_on("empty", &["--for", "native", "both"])?;
     let shown = text(&both.stdout);
