@@ -95,7 +95,7 @@ fn resolve_native(selectors: Vec<Selector>) -> Result<Vec<Selector>> {
 #[command(
     after_help = "N is the number of the image in the report of `offld inspect`; for a wheel, inspect the whole wheel. For a directory, pass\n\
     --image FILE:N=IMAGE. FILE is an absolute path, or relative to the edited directory or the current directory. The container\n\
-    keeps the metadata of the replaced image.\n\n\
+    keeps the metadata of the replaced image. --force also accepts images that do not suit the device.\n\n\
     Exit status: 0, or 2 if a file could not be read or changed. Files with errors stay unchanged.\n\n\
     Examples:\n  offld replace program --image 1=tuned.hsaco -o tuned\n  offld replace libk.so --image 0=a.cubin --image 3=b.cubin --in-place\n  \
     offld replace some.whl --image 7=tuned.hsaco -d new\n  \
@@ -237,8 +237,7 @@ struct EditOptions {
     /// Report the changes without writing files
     #[arg(long)]
     dry_run: bool,
-    /// Change signed files, and with --in-place also files with several hard links. For replace:
-    /// accept unsuitable images
+    /// Change signed files, and with --in-place also files with several hard links
     #[arg(long)]
     force: bool,
     /// Give changed programs and libraries a new build ID
