@@ -5,7 +5,8 @@
 //!
 //! Linker options such as `--whole-archive` change the treatment of later inputs. Each input gets a
 //! copy of the state at its position, so no later stage has to read these options
-//! (docs/spec/faults.md F4, F6, F18). Nothing is looked up on disk; `inputs` does that.
+//! (docs/spec/faults.md F4, F6, F18). Inputs are not looked up on disk here;
+//! `link::inputs` does that.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -41,7 +42,7 @@ pub enum LlvmOption {
 }
 
 impl LlvmOption {
-    /// The option `option`, with `value` at its end, for `--offload-opt`.
+    /// `option` and `value` joined, as an argument of `--offload-opt`.
     fn of(option: &str, value: &OsStr) -> LlvmOption {
         let mut text = OsString::from(option);
         text.push(value);
@@ -165,7 +166,7 @@ pub struct DeviceOptions {
     pub opt_level: Option<String>,
     /// `--ptxas-arg` of LLVM 14 to 20: each goes to ptxas through `-Xcuda-ptxas`.
     pub ptxas_args: Vec<OsString>,
-    /// `--bitcode-library` of LLVM 14 to 19.
+    /// `--bitcode-library` of LLVM 15 to 19, or `-target-library` of LLVM 14.
     pub bitcode_libraries: Vec<BitcodeLibrary>,
     /// `--builtin-bitcode=<triple>=<file>` of LLVM 18 and 19.
     pub builtin_bitcode: Vec<TargetArg>,
@@ -384,8 +385,7 @@ impl LinkSettings {
         Ok(settings)
     }
 
-    /// Whether `--should-extract` makes archive members with device code for `arch` part of the
-    /// link.
+    /// Whether `--should-extract` adds archive members with device code for `arch` to the link.
     pub fn extracts(&self, arch: &str) -> bool {
         self.device
             .should_extract

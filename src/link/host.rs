@@ -120,9 +120,9 @@ pub(crate) fn additions(
     args
 }
 
-/// Returns the arguments after the last input: `runtime`, and with `--gc-sections` the opposite of
-/// `-z start-stop-gc` if the user's command line has it. That option would drop the entry tables,
-/// and the last one wins.
+/// Returns the arguments after the last input: `runtime`, and `-z nostart-stop-gc` if the user passes
+/// `--gc-sections` and `-z start-stop-gc`, which would drop the entry tables. The last `-z` option
+/// wins.
 pub(crate) fn endings(settings: &LinkSettings, runtime: &[OsString]) -> Vec<OsString> {
     let dropped = settings.host.gc_sections
         && settings
@@ -354,8 +354,8 @@ pub(crate) fn input_names(inputs: &Inputs) -> Vec<String> {
         .collect()
 }
 
-// Output of the host link: checks that it is complete. For late images, also treats existing files
-// and symlinks as the linker does.
+// The following items check that the output of the host link is complete. For late images, they also
+// treat existing files and symlinks as the linker does.
 
 /// Checks that the linker has written its complete output. GNU ld ignores failures of its last
 /// writes, for example on a full disk. The check reads headers only.

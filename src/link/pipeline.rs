@@ -338,7 +338,7 @@ impl<'a> Link<'a> {
             return self.without_device_code(inputs);
         }
 
-        // Symbol tables. Those of archive members are also needed in `ld.offld`, to find calls of the
+        // Symbol tables. As `ld.offld`, offld also needs those of archive members, to find calls of the
         // OpenMP runtime.
         let members = settings.role == Role::Ld || scan::needs_members(&images, &inputs);
         let facts = scan::host_facts(&inputs, members)?;

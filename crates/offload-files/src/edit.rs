@@ -3,9 +3,9 @@
 //!
 //! [`contents`](crate::contents) reports the images of a file and the tree of its parts; a caller
 //! decides about each image ([`Verdict`]); `edit` rebuilds the tree bottom up and returns the new
-//! file as a rope, so that the system copies the unchanged bytes. `rewriter` rebuilds files and
-//! archives, `containers` containers, `objects` objects and finished programs. `pointers` updates
-//! the pointers of these programs.
+//! file as a rope, so that the kernel can copy the unchanged bytes. `rewriter` rebuilds files and
+//! archives, `containers` rebuilds containers, and `objects` rebuilds objects and finished programs.
+//! `pointers` updates the pointers of these programs.
 
 pub mod backpatch;
 pub(crate) mod compress;

@@ -265,8 +265,8 @@ fn coff_sections<Coff: CoffHeader>(data: &[u8]) -> Result<Vec<FatSection>> {
     Ok(found)
 }
 
-/// Whether a section's name continues after [`NAME`] with a dot, as before a triple or
-/// `relocatable`.
+/// Whether a section's name continues after [`NAME`] with a dot, for example
+/// followed by a triple or `relocatable`.
 pub fn is_longer(section: impl AsRef<[u8]>) -> bool {
     section
         .as_ref()

@@ -363,8 +363,8 @@ impl Link<'_> {
     }
 }
 
-/// Moves `program` to `output` in one step. An existing `output` moves to `program`, because ext4
-/// writes a file to disk before the file replaces another one (`auto_da_alloc`).
+/// Moves `program` to `output` in one step. An existing `output` is exchanged with `program`: if `program`
+/// replaced it, ext4 would first write `program` to disk (`auto_da_alloc`).
 fn move_to(program: &Path, output: &Path) -> io::Result<()> {
     let is_file = output.symlink_metadata().is_ok_and(|old| old.is_file());
     let exchange = || renameat_with(CWD, program, CWD, output, RenameFlags::EXCHANGE);

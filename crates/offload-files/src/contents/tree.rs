@@ -93,7 +93,7 @@ impl NodeKind {
 /// The contents of a section of device code.
 #[derive(Debug, Clone)]
 pub(crate) enum Holds {
-    /// Containers, with the kind of their images for containers that do not store one.
+    /// Containers, and the kind of their images if the containers do not store it.
     Containers(Option<&'static str>),
     /// One image of a bundle, with its id.
     Entry(String),
@@ -157,7 +157,7 @@ pub(crate) struct ImageMetadata {
     pub(super) in_data: bool,
 }
 
-/// Records the tree while the report is made: the nodes that are not complete yet.
+/// Records the tree while the report is made. It holds the nodes that are not complete yet.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     open: Vec<Open>,
@@ -207,7 +207,7 @@ impl Recorder {
         }
     }
 
-    /// Says that the node that is open is compressed, and inflates to `plain`.
+    /// Records that the open node is compressed, and that `plain` has its decompressed contents.
     pub(super) fn inflates_to(&mut self, plain: &FileSlice) {
         if let Some(open) = self.open.last_mut() {
             open.bytes = plain.clone();
