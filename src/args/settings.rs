@@ -420,8 +420,8 @@ impl LinkSettings {
     }
 
     /// Whether temporary files go into the directory of the output (`-save-temps=obj`). clang
-    /// passes `--save-temps` for each form of the option, and the form itself only in
-    /// `--device-compiler=`.
+    /// passes `--save-temps` for all forms of the option. Only `--device-compiler=` has the form
+    /// that the user wrote.
     pub(crate) fn saves_temps_beside_output(&self) -> bool {
         let mut kinds = self
             .device
@@ -564,7 +564,7 @@ impl LinkSettings {
             }
             Id::LinkNoDefaultLib if value.is_empty() => host.no_default_libraries = true,
             Id::LinkNoDefaultLib => host.without_libraries.push(value.to_owned()),
-            // `new` reads it, because -o wins.
+            // `new` applies it after all other options, if there is no -o.
             Id::LinkOut => {}
             // `Walk` and `input` handle inputs, and options that change the state of later inputs.
             Id::AsNeeded | Id::Bdynamic | Id::Bstatic | Id::EndGroup | Id::EndLib => {}

@@ -94,7 +94,7 @@ fn resolve_native(selectors: Vec<Selector>) -> Result<Vec<Selector>> {
 #[derive(Debug, Args)]
 #[command(
     after_help = "N is the number of the image in the report of `offld inspect`; for a wheel, inspect the whole wheel. For a directory, pass\n\
-    --image FILE:N=IMAGE. FILE is an absolute path, or relative to the edited directory or the current directory. The container\n\
+    --image PATH:N=IMAGE. PATH is absolute, or relative to the edited directory or the current directory. The container\n\
     keeps the metadata of the replaced image. --force also accepts images that do not suit the device.\n\n\
     Exit status: 0, or 2 if a file could not be read or changed. Files with errors stay unchanged.\n\n\
     Examples:\n  offld replace program --image 1=tuned.hsaco -o tuned\n  offld replace libk.so --image 0=a.cubin --image 3=b.cubin --in-place\n  \
@@ -106,8 +106,8 @@ pub(super) struct Replace {
     /// directory
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Replace image N (in a directory: image N of FILE) with the file IMAGE
-    #[arg(long = "image", value_name = "[FILE:]N=IMAGE", required = true)]
+    /// Replace image N (in a directory: image N of the file PATH) with the file IMAGE
+    #[arg(long = "image", value_name = "[PATH:]N=IMAGE", required = true)]
     images: Vec<OsString>,
     #[command(flatten)]
     edits: EditOptions,
@@ -121,7 +121,7 @@ pub(super) fn replace(options: Replace, shell: &Arc<Shell>) -> Result<()> {
     options.edits.tell(&changes, "replaced", shell)
 }
 
-/// Parses `N=IMAGE` or `FILE:N=IMAGE`. The names may contain `=` and `:`.
+/// Parses `N=IMAGE` or `PATH:N=IMAGE`. The names may contain `=` and `:`.
 fn new_image(text: &OsString) -> Result<NewImage> {
     let bytes = text.as_bytes();
     let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
@@ -152,7 +152,7 @@ fn new_image(text: &OsString) -> Result<NewImage> {
         .find_map(|(equals, _)| at(equals));
     found.ok_or_else(|| {
         Error::usage(format!(
-            "invalid --image '{}': expected N=IMAGE or FILE:N=IMAGE",
+            "invalid --image '{}': expected N=IMAGE or PATH:N=IMAGE",
             text.display()
         ))
         .into()

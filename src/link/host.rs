@@ -210,7 +210,7 @@ pub(crate) fn folder_of(file: &Path) -> &Path {
 }
 
 /// Returns the llvm-objcopy command that edits a relocatable output like [`finish_relocatable`]. In
-/// a dry run, the names are those for an empty output, as with LLVM.
+/// a dry run, the tag in the new table names is that of an empty output, as in LLVM.
 pub(crate) fn objcopy_command(
     output: &Path,
     tables: &[&str],

@@ -143,7 +143,7 @@ pub trait Run: Send + Sync {
     }
 
     /// Starts the program of `cmd` as a service that answers requests. A dry run starts it, too,
-    /// because its answers are not output files.
+    /// because empty files cannot replace its answers.
     fn serve(&self, cmd: &Cmd, signals: &Arc<Signals>) -> Result<Box<dyn Service>> {
         start_service(cmd, signals)
     }

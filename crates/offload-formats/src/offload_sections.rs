@@ -73,7 +73,8 @@ pub enum SectionContents {
     Containers,
     /// Structs through which a runtime gets a container.
     Wrappers,
-    /// Offload entries. The names are C identifiers, so that linkers define symbols for the bounds.
+    /// Offload entries. The section names are C identifiers, so that linkers define symbols for
+    /// their start and end.
     Entries,
 }
 
@@ -205,7 +206,8 @@ fn found(data: &[u8]) -> Result<Vec<FatSection>> {
     Ok(found)
 }
 
-/// The section's name as text. Many sections may share a name, so its length is limited.
+/// The section's name as text. Its length is limited, because many sections may share a name and
+/// each gets a copy.
 fn text(name: &[u8]) -> Result<String> {
     if name.len() > LONGEST_NAME {
         bail!(

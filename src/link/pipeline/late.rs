@@ -152,8 +152,8 @@ impl Link<'_> {
         self.aside_obstacle()
     }
 
-    /// Returns the reason why the host linker cannot write to another location, at which offld
-    /// edits the output.
+    /// Returns the reason why the host linker cannot write its output to a temporary location for
+    /// offld to edit.
     pub(super) fn aside_obstacle(&self) -> Option<String> {
         let settings = self.settings;
         let shows_steps = settings.run.dry_run

@@ -224,7 +224,7 @@ impl<'f> Resolver<'f> {
     }
 
     /// Records that `to` replaces `from` if `from` is not defined. That is known only at the end,
-    /// so a reference to `from` counts as one to `to` as well.
+    /// so each reference to `from` is also a reference to `to`.
     fn alternate(&mut self, from: &'f [u8], to: &'f [u8], by: &'f str) {
         self.alternates.entry(from).or_default().push((to, by));
         if self.asked.contains(from) {
