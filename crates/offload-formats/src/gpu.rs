@@ -370,6 +370,11 @@ const V2: u8 = 0;
 const V3: u8 = 1;
 const V6: u8 = 4;
 
+/// The features that target IDs of `processor` may specify, in alphabetical order.
+pub(crate) fn features_of(processor: &str) -> &'static [&'static str] {
+    amd_processor(processor).map_or(&[], |processor| processor.features)
+}
+
 /// The processor with this name or product name.
 fn amd_processor(name: &str) -> Option<&'static Processor> {
     let by_other_name = || {

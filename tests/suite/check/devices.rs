@@ -5,6 +5,7 @@ use libtest_mimic::{Failed, Trial};
 
 use super::modules::fatbinary;
 use super::{check, list, object, program};
+use crate::gate;
 use crate::kinds::{Case, Wrapper};
 use crate::support::{
     Outcome, Work, expect_equal, expect_in, llvm, output, passed, run, test, text, with_llvm,
@@ -13,6 +14,7 @@ use crate::support::{
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         with_llvm("check::devices::amd", amd),
+        with_llvm("check::devices::unknown_settings", unknown_settings),
         test("releases::check::devices::nvidia", nvidia),
         with_llvm(
             "check::devices::fatbinaries_for_other_processors_are_not_a_no",
@@ -92,6 +94,28 @@ fn amd() -> Outcome {
                 &format!("no image for {name}: the file has only HIP code; build or install a version with"),
             )?;
         }
+    }
+    passed()
+}
+
+/// The user often does not know whether XNACK is on. If the images are for both settings, one fits.
+fn unknown_settings() -> Outcome {
+    let work = Work::new();
+    let one = "unknown: image 1 (gfx90a:xnack-): requires xnack-: specify the device's setting (gfx90a:xnack-)\n";
+    for (archs, expected) in [
+        (&["gfx90a:xnack-"][..], one),
+        (
+            &["gfx90a:xnack-", "gfx90a:xnack+"],
+            "yes: code for gfx90a:xnack+ and gfx90a:xnack-\n",
+        ),
+    ] {
+        gate::library(&work, "program", archs, &[], "3")?;
+        expect_equal("gfx90a", expected, &loads(&work, "gfx90a")?)?;
+        expect_equal(
+            "gfx90a:xnack-",
+            "yes: code for gfx90a:xnack-\n",
+            &loads(&work, "gfx90a:xnack-")?,
+        )?;
     }
     passed()
 }

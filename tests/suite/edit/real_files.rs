@@ -9,7 +9,8 @@ use libtest_mimic::{Completion, Failed, Trial};
 
 use super::{images, same, stdout_of};
 use crate::support::{
-    Outcome, Work, cuda_tools, ensure, expect_equal, expect_in, llvm, missing, passed, run, test,
+    Outcome, Work, cuda_tools, ensure, expect_equal, expect_in, llvm, missing, offld, output,
+    passed, run, test, text,
 };
 
 /// The message for a file with recompressed streams.
@@ -197,6 +198,15 @@ fn comes_back(work: &Work, path: &Path) -> Outcome {
     passed()
 }
 
+/// The last line of `offld check` of the library at `path`.
+fn verdict(work: &Work, device: &str, path: &str) -> Result<String, Failed> {
+    let mut check = work.command(offld());
+    let ended = output(check.args(["check", "--for", device, path]))?;
+    let answers = text(&ended.stdout);
+    let last = answers.lines().last().ok_or("no answer")?;
+    Ok(last.to_owned())
+}
+
 /// Moves the HIP code into kpack archives, and back.
 fn in_archives(work: &Work, path: &Path) -> Outcome {
     let old = path.to_string_lossy();
@@ -204,14 +214,13 @@ fn in_archives(work: &Work, path: &Path) -> Outcome {
     expect_in(&told, "code objects")?;
     let name = path.file_name().ok_or("a name")?.to_string_lossy();
     let new = format!("parts/{name}");
-    stdout_of(work, ["check", "--for", "gfx90a", &new]).or_else(|failed| {
-        // The archives of a wheel are in other wheels.
-        if old.ends_with(".whl") {
-            Ok(String::new())
-        } else {
-            Err(failed)
+    // The archives of a wheel are in other wheels.
+    if !old.ends_with(".whl") {
+        for device in ["gfx900", "gfx90a", "gfx90a:xnack+", "gfx1030"] {
+            let answer = |path: &str| verdict(work, device, path);
+            expect_equal(device, &answer(&old)?, &answer(&new)?)?;
         }
-    })?;
+    }
     stdout_of(work, ["merge", &new, "-o", "back"])?;
     same(path, &work.path().join("back"))?;
     passed()

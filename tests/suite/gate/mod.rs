@@ -66,7 +66,7 @@ KERNEL second(int *out) { *out = 2; }\n\
 
 /// Compiles a HIP library for GPUs. `args` are further arguments of clang, and `bundles` is the
 /// version of compressed bundles.
-fn library(
+pub(crate) fn library(
     work: &Work,
     name: &str,
     archs: &[&str],

@@ -102,6 +102,37 @@ fn is_about(wanted: &Wanted, unit: &Unit<'_>, units: &[Unit<'_>]) -> bool {
 /// The image that a device loads from a unit.
 pub(super) fn load(unit: &Unit<'_>, wanted: &Wanted) -> Load {
     let device = &wanted.device;
+    let load = load_of(unit, device);
+    if load.answer == Answer::Unknown {
+        of_each_setting(unit, device).unwrap_or(load)
+    } else {
+        load
+    }
+}
+
+/// The answer for a device if its settings are unknown, and some image fits each of them, for
+/// example `gfx90a:xnack+` or `gfx90a:xnack-`.
+fn of_each_setting(unit: &Unit<'_>, device: &Device) -> Option<Load> {
+    let settings = device.with_each_setting();
+    let loads: Vec<Load> = settings
+        .iter()
+        .map(|device| load_of(unit, device))
+        .collect();
+    if loads.iter().any(|load| load.answer != Answer::Yes) {
+        return None;
+    }
+    let is_loaded = |image: &&&Image| loads.iter().any(|load| load.image == Some(image.index));
+    let images = unit.images.iter().filter(is_loaded);
+    let names: Vec<String> = images.map(|image| short_name(image)).collect();
+    Some(Load {
+        device: device.to_string(),
+        text: format!("code for {}", names.join(" and ")),
+        ..loads.into_iter().next()?
+    })
+}
+
+/// The image that a device with these settings loads from a unit.
+fn load_of(unit: &Unit<'_>, device: &Device) -> Load {
     let fits: Vec<(&Image, Fit)> = unit
         .images
         .iter()

@@ -14,7 +14,7 @@ use std::fmt;
 use super::Target;
 use super::selector::is_triple;
 use crate::error::Error;
-use crate::gpu::{AmdArch, TargetId};
+use crate::gpu::{AmdArch, TargetId, features_of};
 use crate::model::{OffloadKind, printable};
 use crate::{gpu::Gpu, ptx};
 
@@ -137,6 +137,36 @@ impl Wanted {
 }
 
 impl Device {
+    /// The device with each combination of settings of the features whose setting is unknown.
+    pub fn with_each_setting(&self) -> Vec<Device> {
+        let Device::Amd {
+            processor,
+            features,
+        } = self
+        else {
+            return vec![self.clone()];
+        };
+        let mut all = vec![features.clone()];
+        for name in features_of(processor)
+            .iter()
+            .filter(|name| !features.contains_key(**name))
+        {
+            let with = |on: bool| {
+                let mut settings = all.clone();
+                for one in &mut settings {
+                    one.insert((*name).to_owned(), on);
+                }
+                settings
+            };
+            all = [with(false), with(true)].concat();
+        }
+        let device = |features| Device::Amd {
+            processor: processor.clone(),
+            features,
+        };
+        all.into_iter().map(device).collect()
+    }
+
     fn parse(text: &str) -> Option<Device> {
         if text.starts_with("gfx") {
             let known = TargetId::of_triple("amdgcn-amd-amdhsa", text);
