@@ -542,8 +542,8 @@ impl Place {
         })
     }
 
-    /// Creates the stand-in `program` in an empty directory: nothing, a file with the owner and
-    /// mode of the existing one, or a symlink.
+    /// Creates the stand-in `program` in an empty directory: a symlink if the output is one, and a
+    /// file with the owner and mode of the output if that exists.
     ///
     /// # Errors
     /// The stand-in cannot be created.

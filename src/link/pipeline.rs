@@ -2,7 +2,7 @@
 //! for the device code. Each stage reads the previous results and returns a new value. Two results change later:
 //! `linked_images` adds names to the selected jobs, and [`HostLink::late`] becomes false if a late
 //! link fails. `background` has the work that runs in parallel with the stages, `late` the branch
-//! for late images, and `steps` the longer steps of stages.
+//! for late images, and `steps` the parts of stages that are too long for this file.
 
 mod background;
 mod input_copies;

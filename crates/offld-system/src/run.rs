@@ -143,7 +143,7 @@ pub trait Run: Send + Sync {
     }
 
     /// Starts the program of `cmd` as a service that answers requests. A dry run starts it, too,
-    /// because empty files cannot replace its answers.
+    /// because later steps need its answers.
     fn serve(&self, cmd: &Cmd, signals: &Arc<Signals>) -> Result<Box<dyn Service>> {
         start_service(cmd, signals)
     }
@@ -215,8 +215,8 @@ impl Real {
             .is_some()
             .then(|| self.capture(&mut command))
             .flatten();
-        // If the output is not captured, only the kernel's count tells whether the program ran out
-        // of memory.
+        // If the output is not captured, only the kernel's count of killed processes shows whether
+        // the program ran out of memory.
         let killed_before = captured.is_none().then(killed_by_kernel);
         let child = spawn(&mut command, cmd, &self.signals)?;
         running();
@@ -501,7 +501,7 @@ impl Real {
                     self.shell.bytes(&buffer[..count]);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // If the child has ended, its exit status is reported elsewhere.
+                // `end` reports the child's exit status instead of this error.
                 Err(_) => return,
             }
         }

@@ -199,8 +199,8 @@ enum Outcome {
 #[derive(Default)]
 struct Changed {
     bytes: Rope,
-    /// The new positions of images that pointers may refer to. Images without an element are
-    /// removed.
+    /// The new positions of images that pointers may refer to. Images that are not listed
+    /// were removed.
     moved: Vec<Moved>,
 }
 

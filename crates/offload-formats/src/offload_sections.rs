@@ -1,7 +1,7 @@
-//! The names of all sections with device code and with its registration, in one table. Also finds
-//! the sections with device images in native objects (docs/spec/containers.md 4.4): by section type
-//! in ELF files of any class, byte order and type, and by name in COFF objects, including the
-//! sections of LLVM 14, whose names contain the image's target.
+//! The names of all sections with device code and with its registration, in one table, and functions
+//! that find sections with device images in native objects (docs/spec/containers.md 4.4): by section
+//! type in ELF files, by name in COFF objects. In both, they find the sections of LLVM 14, whose
+//! names contain the image's target.
 //!
 //! ```
 //! use object::write::Object;

@@ -195,8 +195,7 @@ impl Link<'_> {
     }
 
     /// Whether the linker would write its output path into the output, as the file name in the
-    /// version definitions. GNU ld writes the name without the directory, which is the same for a
-    /// late link.
+    /// version definitions. GNU ld writes only the file name, and a late link has the same one.
     fn names_versions_by_output(&self) -> bool {
         let has = |names: &[&str]| {
             let mut args = self.arguments.args().iter();
