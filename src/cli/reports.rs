@@ -48,8 +48,8 @@ pub(super) struct Inspect {
     /// Read only headers, compute no hashes, and decompress only the start of compressed bundles
     #[arg(long, conflicts_with_all = ["kernels", "extract"])]
     headers_only: bool,
-    /// Limit decompressed data to a size such as 500M [default: 64G]. It is also limited to 1000 times
-    /// the file size, or 64 MB if that is more
+    /// Limit decompressed data to a size such as 500M [default: 64G]. It is also limited to the larger
+    /// of 64 MB and 1000 times the file size
     #[arg(long, value_name = "SIZE")]
     max_unpacked: Option<OsString>,
     /// Show sizes in bytes

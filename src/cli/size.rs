@@ -81,8 +81,8 @@ pub(super) struct Options {
     /// Write a self-contained web page to FILE, with a zoomable treemap and a sortable table
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Limit decompressed data to a size such as 500M [default: 64G]. It is also limited to 1000 times
-    /// the file size, or 64 MB if that is more
+    /// Limit decompressed data to a size such as 500M [default: 64G]. It is also limited to the larger
+    /// of 64 MB and 1000 times the file size
     #[arg(long, value_name = "SIZE")]
     max_unpacked: Option<OsString>,
     /// Show sizes in bytes

@@ -148,8 +148,8 @@ pub trait Run: Send + Sync {
         start_service(cmd, signals)
     }
 
-    /// Prints commands of other tools that are equivalent to work that this process does itself,
-    /// marked as such. They are not run. `commands` is called only if commands are printed.
+    /// Prints commands with which other tools would do the work that this process does itself, marked
+    /// `# in process`. They are not run. `commands` is called only if commands are printed.
     fn show_in_process(&self, _commands: &dyn Fn() -> Result<Vec<Equivalent>>) -> Result<()> {
         Ok(())
     }

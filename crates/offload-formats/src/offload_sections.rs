@@ -32,8 +32,8 @@ use crate::model::{Generation, OffloadKind};
 #[cfg(test)]
 mod tests;
 
-/// The prefix of the names of sections with images. In programs, the name of sections with bare
-/// images.
+/// The start of the names of LLVM's sections with images. Sections with bare images, in programs,
+/// have just this name.
 pub const NAME: &str = ".llvm.offloading";
 /// The section in which a relocatable link stores images that are already linked, so that no later
 /// link takes them as inputs (docs/spec/faults.md F17).

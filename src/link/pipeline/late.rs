@@ -194,8 +194,8 @@ impl Link<'_> {
         None
     }
 
-    /// Whether the linker would write its output path into the output, as the file name in the
-    /// version definitions. GNU ld writes only the file name, and a late link has the same one.
+    /// Whether the linker would write the path of its output into the version definitions. GNU ld
+    /// writes only the last component, which is the same in a late link.
     fn names_versions_by_output(&self) -> bool {
         let has = |names: &[&str]| {
             let mut args = self.arguments.args().iter();

@@ -150,7 +150,7 @@ pub(super) fn aliases(name: &[u8], wrapped: &[String]) -> Vec<Vec<u8>> {
     also
 }
 
-/// The symbol that replaces another one, and the object or option that defines the replacement.
+/// The symbol that replaces another one, and the object or option that requests it.
 type Alternate<'f> = (&'f [u8], &'f str);
 
 /// A symbol that needs a definition, and the object or option that refers to it. A common symbol is
