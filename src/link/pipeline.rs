@@ -412,7 +412,7 @@ impl<'a> Link<'a> {
         let mut libraries = device::host_libraries(settings, inputs, images, &self.linker);
         libraries.extend(device::added_libraries(&host.runtime));
 
-        // The registrations, and whether they are late.
+        // The registrations, and whether the link is late.
         let groups = payload::groups(jobs.iter().map(RegisteredImage::from));
         let device_code = jobs.iter().flat_map(|job| &job.inputs);
         let device_bytes = device_code.map(|input| input.bytes.len() as u64).sum();

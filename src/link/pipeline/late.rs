@@ -75,7 +75,7 @@ pub(super) fn can_be_beside(settings: &LinkSettings, groups: &[Group]) -> bool {
 /// SYCL.
 pub(super) fn payloads_of(groups: &[Group]) -> Vec<Payload> {
     let of_group = |group: &Group| {
-        // The runtimes of CUDA and HIP get one file for all devices.
+        // The runtimes of CUDA and HIP get one container for all devices.
         let count = if group.kind == OffloadKind::OpenMp {
             group.members.len()
         } else {

@@ -23,8 +23,8 @@ pub(crate) struct Node {
     pub(crate) range: Range<u64>,
     /// The numbers of the images in it, as the report has them.
     pub(crate) images: Range<usize>,
-    /// The parts in it, in the order of the report: all sections of device code, containers and
-    /// entries of containers. Other parts are included only if they have children or images.
+    /// The parts in it, in the order of the report: all device-code sections, all containers and all
+    /// container entries. Other parts are included only if they have children or images.
     pub(crate) children: Vec<Node>,
 }
 
