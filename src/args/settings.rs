@@ -304,8 +304,8 @@ pub struct LinkSettings {
     pub emit_fatbin_only: bool,
     /// `--no-offld-note`.
     pub no_note: bool,
-    /// `--wrapper-external-images`, the last one: the directory for images in files. Empty for the
-    /// default, a directory beside the output.
+    /// `--wrapper-external-images`, the last one: the directory for images in files. An empty path
+    /// means the default, `OUTPUT.images`.
     pub external_images: Option<PathBuf>,
     /// `--wrapper-kpack`.
     pub kpack: bool,

@@ -68,7 +68,7 @@ pub(super) struct ThinltoDistributor {
     /// Limit jobs that run at the same time [default: number of CPU cores, or make's jobserver]
     #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
     jobs: Option<usize>,
-    /// Set the cache directory, or turn the cache off: a directory or off (OFFLD_CACHE) [default:
+    /// Use the cache in this directory, or none if it is `off` (OFFLD_CACHE) [default:
     /// ~/.cache/offld]
     #[arg(long, value_name = "DIR")]
     cache: Option<OsString>,

@@ -475,7 +475,7 @@ pub struct CapturedOutput {
 
 impl Real {
     /// Captures both streams of `command`. Its stderr goes through a pipe, so that it can be
-    /// forwarded as it arrives. Its stdout goes to an unnamed file, because it is usually empty.
+    /// forwarded as it arrives. Its stdout is usually empty, so it goes to an unnamed file first.
     /// Returns `None` if no such file can be created. The child then inherits our stdout.
     fn capture(&self, command: &mut Command) -> Option<File> {
         command.stderr(Stdio::piped());

@@ -199,8 +199,8 @@ enum Outcome {
 #[derive(Default)]
 struct Changed {
     bytes: Rope,
-    /// The new positions of images that pointers may refer to. Images that are not listed
-    /// were removed.
+    /// The old and new ranges of the parts to which pointers may refer, such as images and
+    /// containers.
     moved: Vec<Moved>,
 }
 
