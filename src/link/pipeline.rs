@@ -58,7 +58,7 @@ pub(crate) fn run(
     let settings = LinkSettings::new(arguments, &environment::get)?;
     let run = &settings.run;
     let output = out_name(&settings);
-    // A dry run prints the same commands on every machine.
+    // A dry run ignores the launcher, so that it prints the same commands on every machine.
     let launcher = if run.dry_run {
         None
     } else {

@@ -1,4 +1,4 @@
-//! The names of all sections with device code and with its registration, in one table, and functions
+//! One table with the names of all sections of device code or of its registration, and functions
 //! that find sections with device images in native objects (docs/spec/containers.md 4.4): by section
 //! type in ELF files, by name in COFF objects. In both, they find the sections of LLVM 14, whose
 //! names contain the image's target.

@@ -40,7 +40,7 @@ pub(super) fn host_link(
     }
 }
 
-/// Returns the reason for each lazy object that the host link extracts.
+/// Returns for each object why the host link extracts it; none if it is not lazy, or not extracted.
 fn in_any_order(
     facts: &[HostFacts<'_>],
     lazy: &[bool],
@@ -126,7 +126,7 @@ fn in_any_order(
     pulled
 }
 
-/// Returns the reason for an archive member that the host link extracts, for reports.
+/// Returns the reason why the host link extracts an archive member, for reports.
 pub(super) fn pull_reason(name: &[u8], by: &str) -> String {
     let name = printable_name(name);
     format!("the host link extracts the member for `{name}`, needed by {by}")
