@@ -323,7 +323,7 @@ const OWN: &[OptionRow] = &[
     own("reproduce", Two, Either, Id::Reproduce, "Write a tar file with all inputs and a script that repeats the link (replaces lld's --reproduce)"),
     before("save-temps", One, Id::SaveTemps),
     own("save-temps", Two, Flag, Id::SaveTemps, "Keep intermediate files in the current directory"),
-    own("should-extract", Two, Equals, Id::ShouldExtract, "Always link archive members for these architectures, separated by commas"),
+    own("should-extract", Two, Equals, Id::ShouldExtract, "Always link archive members with device code for these architectures, separated by commas"),
     wrapper("strip-sections", Any, Flag, Id::StripSections, ""),
     wrapper("target-embed-bc", Any, Flag, Id::EmbedBitcode, ""),
     wrapper("target-feature", Any, Either, Id::TargetFeature, ""),

@@ -137,7 +137,7 @@ pub(super) fn thinlto_distributor(options: ThinltoDistributor, shell: &Arc<Shell
 pub(super) struct Links {
     /// Create the symlinks in this directory (created if missing)
     dir: PathBuf,
-    /// Create an additional symlink `ld`, for drivers such as gcc that support only -B DIR
+    /// Create an additional symlink `ld`, for drivers such as gcc that find offld only through -B DIR
     #[arg(long)]
     as_ld: bool,
 }

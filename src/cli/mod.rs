@@ -86,7 +86,7 @@ pub(crate) const EMULATED_TOOLS: [EmulatedTool; 8] = [
     },
     EmulatedTool {
         name: "ld",
-        about: "the linker, for drivers such as gcc that support only -B DIR",
+        about: "the linker, for drivers such as gcc that find offld only through -B DIR",
         only_as_ld: true,
         family: Family::Link,
         options: || tool_help::options(Role::Ld),

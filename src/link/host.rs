@@ -209,7 +209,7 @@ pub(crate) fn folder_of(file: &Path) -> &Path {
         .unwrap_or(Path::new("."))
 }
 
-/// Returns the llvm-objcopy command that edits a relocatable output like [`finish_relocatable`]. In
+/// Returns the llvm-objcopy command for the edits of [`finish_relocatable`]. In
 /// a dry run, the tag in the new table names is that of an empty output, as in LLVM.
 pub(crate) fn objcopy_command(
     output: &Path,

@@ -46,7 +46,7 @@ use offload_formats::registration::{self, sycl};
 use offload_formats::stable_names::StableNames;
 use offload_formats::target::Target;
 
-/// Runs the link that `arguments` describes in a session of its own. `ld_first`: look for `ld` as the
+/// Runs the link that `arguments` describes, in a new session. `ld_first`: look for `ld` as the
 /// host linker before `ld.lld`. `embedded`: offld runs as a library in another process (see
 /// [`SessionOptions`]).
 pub(crate) fn run(

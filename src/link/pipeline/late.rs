@@ -340,7 +340,7 @@ impl Link<'_> {
     pub(super) fn publish(&self, program: &Unfilled, names: &StableNames) -> Result<()> {
         self.put_names(&program.program, names)?;
         let output = program.place.of_program(&program.program);
-        // Some linkers write through a symlink, and then the program is its target.
+        // `program` may be a symlink (`Place::imitate`). Some linkers write to its target.
         let unreadable = || format!("cannot read `{}`", program.program.display());
         let written = std::fs::canonicalize(&program.program).with_context(unreadable)?;
         if move_to(&written, output).is_ok() {

@@ -29,7 +29,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// The number of the image, if this part is exactly one image. The image may embed others.
+    /// The number of the image, if this whole part is an image. That image may embed others.
     pub(crate) fn image(&self) -> Option<usize> {
         match (&self.kind, self.children.as_slice()) {
             (NodeKind::Image, _) => Some(self.images.start),
