@@ -17,8 +17,8 @@ use offload_files::diff::{self, Request, html};
 /// The options of `offld diff`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The report lists new, gone and renamed kernels, and kernels whose code or use of resources differs. Code that only moved is\n\
-    the same: addresses, the order of functions, build IDs, times, paths and debug information do not count.\n\n\
+    after_help = "The report lists new, gone and renamed kernels, and kernels whose code or use of resources differs. Code that only moved\n\
+    counts as equal: addresses, the order of functions, build IDs, timestamps, paths and debug information are ignored.\n\n\
     Exit status: 0 if no kernel differs, 1 if kernels differ or could not be compared, or 2 if a file could not be read.\n\n\
     Examples:\n  offld diff libold.so libnew.so\n  offld diff --markdown old.whl new.whl >> \"$GITHUB_STEP_SUMMARY\"\n  \
     offld diff --save v1.json libx.so   # and after the next build:\n  offld diff v1.json libx.so"

@@ -146,7 +146,7 @@ fn builds(
             .map(|(path, _)| path.display().to_string())
             .unwrap_or_default();
         bail!(
-            "{file} is not a host half of `offld split`: pass a host half with its parts, or several builds"
+            "{file} is not a host half of `offld split`, and has no recipe of `offld split --kpack` in .kpack: pass a host half with its parts, or several builds"
         );
     };
     if let Some((part, _)) = files.iter().find(|(_, piece)| is_part(piece)) {

@@ -230,7 +230,7 @@ fn kpack(tree: &Tree, options: &Options, session: &Session) -> Result<()> {
     directory.commit()?;
     text.push_str(&written);
     if packed.hosts.is_empty() {
-        text.push_str("no HIP code that a program registers\n");
+        text.push_str("no HIP code that a program registers: all files are copies\n");
     }
     shell::print(&wrapped(&text, session.shell.stdout_style().width))
 }

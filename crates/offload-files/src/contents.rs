@@ -13,7 +13,7 @@
 
 mod archive;
 pub(crate) mod bytes_of;
-mod containers;
+pub(crate) mod containers;
 mod enter;
 pub mod external;
 pub mod folders;

@@ -1,6 +1,6 @@
 //! One table with the names of all sections of device code or of its registration, and functions
 //! that find sections with device images in native objects (docs/spec/containers.md 4.4): by section
-//! type in ELF files, by name in COFF objects. In both, they find the sections of LLVM 14, whose
+//! type in ELF files, by name in COFF objects. In both, they also find the sections of LLVM 14, whose
 //! names contain the image's target.
 //!
 //! ```

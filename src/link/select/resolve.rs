@@ -257,8 +257,8 @@ fn symbol_tables<'f>(
     tables.into_iter().collect()
 }
 
-/// Adds to `members` the images of `waiting` that define undefined symbols of members, until
-/// nothing more is needed. Returns the added images with their reasons.
+/// Adds images of `waiting` to `members`, the images of a device link, if they define symbols that
+/// these images need, until nothing more is needed. Returns the added images with their reasons.
 pub(super) fn device_pulls(
     found: &[DeviceImage<'_>],
     members: &mut BTreeSet<usize>,

@@ -263,6 +263,15 @@ fn one_file() -> Outcome {
     )?;
     let report = run(work.command(offld()).args(["inspect", "out/libother.so"]))?;
     expect_in(&report, "kpack: code of libother.so")?;
+    // The recipe is not device code, and `check` does not read it.
+    let report = run(work.command(offld()).args(["inspect", "out"]))?;
+    ensure(!report.contains(".recipe"), || report.clone())?;
+    let answers = output(
+        work.command(offld())
+            .args(["check", "--for", "gfx90a", "out"]),
+    )?;
+    expect_equal("check of the directory", "", &text(&answers.stderr))?;
+    expect_in(&text(&answers.stdout), "verdict: yes")?;
     run(work
         .command(offld())
         .args(["merge", "out/libother.so", "-o", "again.so"]))?;

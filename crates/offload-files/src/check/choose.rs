@@ -333,7 +333,10 @@ pub(super) fn without_runtime(asked: &[Asked], elsewhere: &[bool], check: &mut F
             .push(Finding::new("no-image", Answer::No, text));
     }
     for wanted in named.into_iter().flat_map(|asked| &asked.devices) {
-        let Some(kind) = wanted.kind.or(wanted.device.kinds().first().copied()) else {
+        // Most programs for a GPU use the programming model of its vendor.
+        let kinds = wanted.device.kinds();
+        let of_vendor = kinds.iter().find(|kind| **kind != OffloadKind::OpenMp);
+        let Some(kind) = wanted.kind.or(of_vendor.or(kinds.first()).copied()) else {
             continue;
         };
         let (device, flag) = (&wanted.device, wanted.device.flag(kind));

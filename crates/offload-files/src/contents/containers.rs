@@ -226,13 +226,29 @@ fn offload_binaries(walk: &mut Walk<'_>, container: &Container<'_>) -> Result<()
     Ok(())
 }
 
+/// The string of an OffloadBinary with its role among the files of `offld split`.
+pub(crate) const SPLIT_ROLE: &str = "offld";
+/// The role of a host half. It has no device code, and its host code is incomplete.
+pub(crate) const SPLIT_HOST: &str = "split-host";
+/// The role of a recipe of `offld split --kpack`, which has no device code either.
+pub(crate) const SPLIT_KPACK: &str = "split-kpack";
+
 /// Inspects the images of one OffloadBinary that is not compressed.
 fn offload_images(walk: &mut Walk<'_>, cursor: Cursor) -> Result<()> {
     let images =
         offload_binary::read_all(cursor.piece.bytes()).with_context(|| cursor.place.to_string())?;
+    let role = images.first().and_then(|image| image.get(SPLIT_ROLE));
+    let is_for_merge =
+        role.is_some_and(|role| [SPLIT_HOST, SPLIT_KPACK].map(str::as_bytes).contains(&role));
     for image in images {
         let piece = part(&cursor.piece, image.at, image.image.len() as u64)?;
         let mut facts = cursor.facts.clone();
+        if is_for_merge {
+            facts.kinds = vec!["host".to_owned()];
+            let inner = cursor.deeper(piece, cursor.place.clone(), facts).inside();
+            image::add_stored(walk, &inner, "unknown", image.image.len() as u64)?;
+            continue;
+        }
         let (triple, arch) = (image.triple(), image.arch());
         let kinds = OffloadKinds::from_stored(image.offload_kind, &triple);
         let kinds: Vec<String> = kinds.iter().map(|kind| kind.name().to_owned()).collect();

@@ -18,7 +18,7 @@ use anyhow::{Context, Error, Result};
 use glob::Pattern;
 use rayon::prelude::*;
 
-use super::report::FileReport;
+use super::report::{FileReport, Image};
 use super::{external, packs};
 use offld_system::session::Session;
 use offld_system::threads;
@@ -42,7 +42,7 @@ impl Found {
     /// Whether `report`, the report on this file, is part of the output.
     pub(crate) fn is_wanted(&self, report: &FileReport) -> bool {
         (self.named && !report.left_out)
-            || !report.images.is_empty()
+            || report.images.iter().any(Image::is_device)
             || !report.registrations.is_empty()
             || !report.kpack.is_empty()
             || !report.errors.is_empty()

@@ -199,7 +199,7 @@ impl Recorder {
         });
     }
 
-    /// Closes the node that was opened last, whose last image is before number `end`.
+    /// Closes the node that was opened last. `end`: the number after its last image.
     pub(super) fn close(&mut self, end: usize) {
         if let Some(Open { mut node, .. }) = self.open.pop() {
             node.images.end = end;

@@ -17,6 +17,7 @@ use super::files::wheel::LEVEL;
 use super::objects::{are_registered, are_rows};
 use super::rewriter::Location;
 use crate::contents::bytes_of::quick_digest;
+use crate::contents::containers::{SPLIT_HOST, SPLIT_KPACK, SPLIT_ROLE};
 use crate::contents::inflate;
 use crate::contents::report::FileReport;
 use crate::contents::tree::{Node, NodeKind, SectionForm};
@@ -31,11 +32,8 @@ use offload_formats::recipe::{self, Recipe};
 
 /// The version of the recipe and of the strings in parts.
 pub(crate) const SCHEMA: u32 = 1;
-/// The key of the string that identifies host halves and parts.
-const KEY: &str = "offld";
-const HOST: &str = "split-host";
+/// The role of a part, as [`SPLIT_HOST`] is that of a host half.
 const PART: &str = "split-part";
-const KPACK: &str = "split-kpack";
 /// Contents of at least this size get up to 64 KiB of padding before them.
 const LARGE: u64 = 4 << 20;
 
@@ -209,7 +207,7 @@ pub(crate) fn kpack_recipe(
         offload_kind: 0,
         flags: 0,
         strings: vec![
-            (KEY.as_bytes(), KPACK.as_bytes()),
+            (SPLIT_ROLE.as_bytes(), SPLIT_KPACK.as_bytes()),
             (b"schema", schema.as_bytes()),
             (b"file", binary.as_bytes()),
             (b"size", size.as_bytes()),
@@ -226,7 +224,7 @@ pub(crate) fn kpack_recipe(
 /// # Errors
 /// The file is not a recipe, has another version, or is damaged.
 pub(crate) fn read_kpack_recipe(piece: &FileSlice) -> Result<KpackRecipe> {
-    if role(piece).as_deref() != Some(KPACK) {
+    if role(piece).as_deref() != Some(SPLIT_KPACK) {
         bail!("not a recipe of `offld split --kpack`");
     }
     let images = offload_binary::read_all(piece.bytes())?;
@@ -271,7 +269,7 @@ pub(crate) fn host(recipe: &SplitManifest, rest: Rope) -> Result<(Rope, String)>
         offload_kind: 0,
         flags: 0,
         strings: vec![
-            (KEY.as_bytes(), HOST.as_bytes()),
+            (SPLIT_ROLE.as_bytes(), SPLIT_HOST.as_bytes()),
             (b"schema", schema.as_bytes()),
             (b"what", what.as_bytes()),
         ],
@@ -294,7 +292,7 @@ pub(crate) fn part(device: &Device, host: &str, file: &str, images: Vec<NewImage
         strings: vec![
             (b"triple", device.triple.as_bytes()),
             (b"arch", device.target.as_bytes()),
-            (KEY.as_bytes(), PART.as_bytes()),
+            (SPLIT_ROLE.as_bytes(), PART.as_bytes()),
             (b"schema", schema.as_bytes()),
             (b"host", host.as_bytes()),
             (b"file", file.as_bytes()),
@@ -337,13 +335,13 @@ fn role(piece: &FileSlice) -> Option<String> {
         .ok()?;
     images
         .first()?
-        .get(KEY)
+        .get(SPLIT_ROLE)
         .map(|role| String::from_utf8_lossy(role).into_owned())
 }
 
 /// Whether `piece` is a host half.
 pub(crate) fn is_host(piece: &FileSlice) -> bool {
-    role(piece).is_some_and(|role| role == HOST)
+    role(piece).is_some_and(|role| role == SPLIT_HOST)
 }
 
 /// Whether `piece` is a part of a device.

@@ -366,13 +366,17 @@ impl SectionHeader {
         slice(data, self.offset, self.size, "section past the end", at)
     }
 
-    /// Whether the section has no bytes in a file for `machine`. NVIDIA has its own section types
-    /// for uninitialized memory that is reserved at run time: global, local and shared memory
-    /// (`SHT_CUDA_GLOBAL`, `_LOCAL` and `_SHARED` of cuda-gdb).
+    /// Whether the section has no bytes in a file for `machine`.
     pub fn is_empty_for(&self, machine: elf::Machine) -> bool {
-        const SET_ASIDE: [u32; 3] = [0x7000_0007, 0x7000_0009, 0x7000_000a];
-        self.is_empty_in_file() || machine == elf::EM_CUDA && SET_ASIDE.contains(&self.kind.0)
+        self.is_empty_in_file() || machine == elf::EM_CUDA && is_cuda_memory(self.kind)
     }
+}
+
+/// Whether sections of cubins with this type have no bytes in the file. NVIDIA has its own types for
+/// uninitialized memory that is reserved at run time: global, local and shared memory
+/// (`SHT_CUDA_GLOBAL`, `_LOCAL` and `_SHARED` of cuda-gdb).
+pub fn is_cuda_memory(kind: elf::SectionType) -> bool {
+    [0x7000_0007, 0x7000_0009, 0x7000_000a].contains(&kind.0)
 }
 
 /// Returns the section that defines symbol `number` of a table. `short` is the index in the symbol

@@ -24,6 +24,7 @@ use object::{
 };
 
 use super::{CodeDigest, Digests, Link, Map, Region, Target};
+use crate::elf::raw::is_cuda_memory;
 use crate::gpu::Gpu;
 use crate::kernels::STO_CUDA_ENTRY;
 
@@ -56,8 +57,14 @@ pub(super) fn digests(file: &ElfFile64<'_, Endianness>) -> Result<HashMap<String
         let start = base(section.index());
         let is_code = name.starts_with(TEXT);
         sections.insert(section.index(), is_code);
+        let kind = section.elf_section_header().sh_type.get(file.endian());
         let region = Region {
-            bytes: section.data()?,
+            // Relocatable cubins have sections of memory with offsets and sizes past the end.
+            bytes: if is_cuda_memory(kind) {
+                &[]
+            } else {
+                section.data()?
+            },
             size: section.size(),
             is_code,
         };

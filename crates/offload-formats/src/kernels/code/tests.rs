@@ -1,6 +1,14 @@
 //! Digests of maps that differ in places, and in what runs.
 
-use super::{CodeDigest, Digests, Link, Map, Region, Target};
+use object::read::elf::ElfFile64;
+use object::write::{Object as Writer, Symbol, SymbolSection};
+use object::{
+    Architecture, BinaryFormat, Endianness, Object as _, ObjectSection as _, SectionKind,
+    SymbolFlags, SymbolKind, SymbolScope, elf,
+};
+
+use super::{CodeDigest, Digests, Link, Map, Region, Target, digests};
+use crate::kernels::STO_CUDA_ENTRY;
 
 /// A map with the pieces `parts`, in this order from `start` on: the name of a variable, contents,
 /// and the indices of the parts that its last four bytes each refer to.
@@ -199,4 +207,41 @@ fn order_and_debug_information_of_ptx_do_not_matter() {
     assert_eq!(one, digests(ptx([1, 0], true, 7)));
     let other = digests(ptx([0, 1], false, 8));
     assert!(one["a"] != other["a"] && one["b"] != other["b"]);
+}
+
+/// A cubin with the kernel `k`, and with shared memory of a type that has no bytes in the file.
+#[test]
+fn memory_of_relocatable_cubins_may_lie_past_the_end() -> Result<(), Box<dyn std::error::Error>> {
+    let (code, shared) = (b"16 bytes of code".repeat(4), vec![0; 8]);
+    let mut writer = Writer::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+    let text = writer.add_section(Vec::new(), b".text.k".to_vec(), SectionKind::Text);
+    writer.set_section_data(text, code, 16);
+    let memory = writer.add_section(Vec::new(), b".nv.shared.k".to_vec(), SectionKind::Data);
+    writer.set_section_data(memory, shared, 8);
+    writer.add_symbol(Symbol {
+        name: b"k".to_vec(),
+        value: 0,
+        size: 64,
+        kind: SymbolKind::Text,
+        scope: SymbolScope::Dynamic,
+        weak: false,
+        section: SymbolSection::Section(text),
+        flags: SymbolFlags::Elf {
+            st_info: elf::SymbolInfo(0x12),
+            st_other: elf::SymbolOther(STO_CUDA_ENTRY),
+        },
+    });
+    let mut cubin = writer.write()?;
+    cubin[18..20].copy_from_slice(&elf::EM_CUDA.0.to_le_bytes());
+    let file = ElfFile64::<Endianness>::parse(&*cubin)?;
+    let section = file.section_by_name(".nv.shared.k").ok_or("no section")?;
+    let table = usize::try_from(file.elf_header().e_shoff.get(Endianness::Little))?;
+    let header = table + section.index().0 * 64;
+    cubin[header + 4..][..4].copy_from_slice(&0x7000_000a_u32.to_le_bytes());
+    cubin[header + 32..][..8].copy_from_slice(&0x1c_74dd_u64.to_le_bytes());
+    assert!(digests(&cubin)?.contains_key("k"));
+    // Other sections past the end are damage.
+    cubin[header + 4..][..4].copy_from_slice(&elf::SHT_PROGBITS.0.to_le_bytes());
+    assert!(digests(&cubin).is_err());
+    Ok(())
 }
