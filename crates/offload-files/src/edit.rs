@@ -138,8 +138,8 @@ pub struct Levels {
     pub repack: Repack,
     /// Whether data is recompressed only if it becomes smaller.
     pub only_smaller: bool,
-    /// Whether similar images are placed next to each other in containers that are compressed as a
-    /// whole, if none of these images changes.
+    /// Whether to place similar images next to each other, in containers that are compressed as a
+    /// whole and in which no image changes.
     pub sort: bool,
 }
 

@@ -257,8 +257,8 @@ fn symbol_tables<'f>(
     tables.into_iter().collect()
 }
 
-/// Adds images of `waiting` to `members`, the images of a device link, if they define symbols that
-/// these images need, until nothing more is needed. Returns the added images with their reasons.
+/// Adds to `members`, the images of a device link, each image of `waiting` that defines a symbol
+/// needed by a member, until nothing more is needed. Returns the added images with their reasons.
 pub(super) fn device_pulls(
     found: &[DeviceImage<'_>],
     members: &mut BTreeSet<usize>,
