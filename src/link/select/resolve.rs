@@ -257,7 +257,7 @@ fn symbol_tables<'f>(
     tables.into_iter().collect()
 }
 
-/// Adds to `members`, the images of a device link, each image of `waiting` that defines a symbol
+/// Extends `members` (the images of a device link) with each image of `waiting` that defines a symbol
 /// needed by a member, until nothing more is needed. Returns the added images with their reasons.
 pub(super) fn device_pulls(
     found: &[DeviceImage<'_>],

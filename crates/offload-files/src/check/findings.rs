@@ -329,7 +329,7 @@ fn with_entries(unit: &Unit<'_>, kernels: &[Option<&str>]) -> Vec<Finding> {
             // No descriptor hands the table to the runtime.
             (OffloadKind::OpenMp, NOT_REGISTERED) => format!(
                 "{count}, but the program was linked without device images: relink with -fopenmp-targets=… and -B DIR, or with \
-                 --ld-path=DIR/ld.offld (offld links DIR creates DIR)"
+                 --ld-path=DIR/ld.offld (create DIR with `offld links DIR`)"
             ),
             (OffloadKind::OpenMp, LATER) => {
                 format!(
