@@ -42,7 +42,7 @@ pub const RELOCATABLE: &str = ".llvm.offloading.relocatable";
 pub const HIP_BUNDLES: &str = ".hip_fatbin";
 /// Fatbinaries of CUDA.
 pub(crate) const CUDA_FATBINARIES: &str = ".nv_fatbin";
-/// Fatbinaries with the relocatable code that nvcc linked a program from. The CUDA driver links
+/// Fatbinaries with the relocatable code that was the input of nvcc's device link. The CUDA driver links
 /// that code again for a device that no linked image fits. CUDA's `fatbinary_section.h` calls it
 /// prelinked.
 pub const CUDA_PRELINKED: &str = "__nv_relfatbin";
