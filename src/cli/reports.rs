@@ -165,7 +165,7 @@ pub(super) fn check(options: Check, shell: &Arc<Shell>) -> Result<()> {
 #[command(
     after_help = "With OFFLD_CACHE_LOG=FILE, a build writes a build log. With --wrapper-time-trace=FILE, a link writes a time trace. The command\n\
     reads time traces of offld, clang (-ftime-trace) and LLVM's wrapper. offld infers the critical path from start and end times.\n\
-    The path ends with the last step. Each step follows the one that ended last before its start.\n\n\
+    The path ends with the last step. The predecessor of each step is the last step that ended before it started.\n\n\
     Exit status: 0, or 2 if a file could not be read.\n\n\
     Examples:\n  OFFLD_CACHE_LOG=$PWD/build.log make && offld explain build.log\n  offld explain --top 3 --json build.log link.json"
 )]

@@ -3,7 +3,7 @@
 //!
 //! [`contents`](crate::contents) reports the images of a file and the tree of its parts; a caller
 //! decides about each image ([`Verdict`]); `edit` rebuilds the tree bottom up and returns the new
-//! file as a rope, so that the kernel can copy the unchanged bytes. `rewriter` rebuilds files and
+//! file as a rope, so that the system can copy the unchanged bytes. `rewriter` rebuilds files and
 //! archives, `containers` rebuilds containers, and `objects` rebuilds objects and finished programs.
 //! `pointers` updates the pointers of these programs.
 
