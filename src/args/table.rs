@@ -309,7 +309,7 @@ const OWN: &[OptionRow] = &[
     own("no-offld-note", Two, Flag, Id::NoOffldNote, "Do not write the versions of offld and the device compiler into the output"),
     own("no-offload-runtime", Two, Flag, Id::NoOffloadRuntime, "Add no offload runtime library to the host link"),
     own("offld-clang", Two, Equals, Id::OffldClang, "Set the device compiler (OFFLD_CLANG)"),
-    own("offld-linker", Two, Equals, Id::OffldLinker, "Set the host linker, overriding --linker-path= (OFFLD_LINKER, which --linker-path= overrides)"),
+    own("offld-linker", Two, Equals, Id::OffldLinker, "Set the host linker (OFFLD_LINKER). Precedence: --offld-linker=, --linker-path=, OFFLD_LINKER"),
     own("offld-sycl-registration", Two, Equals, Id::OffldSyclRegistration, "Set the LLVM version of the SYCL runtime that the program will load: 22, 23 or 24"),
     own("offload-opt", Any, Equals, Id::OffloadOpt, "Pass an argument to LLVM in device links"),
     wrapper("opt-level", Any, Either, Id::OptLevel, ""),

@@ -32,7 +32,7 @@ const FAILED: u8 = 2;
 #[derive(Debug, Args)]
 #[command(
     after_help = "If one of the files is a host half, the command restores the original file of `offld split`.\n\
-    A file that `offld split --kpack` wrote is restored from its kpack archives, and a wheel from the wheels with its device code.\n\
+    After `offld split --kpack`, the command restores a file from its kpack archives, or a wheel from the wheels that `split` wrote.\n\
     Otherwise, the files must be builds of one source for different devices. The output is the first build, with\n\
     the images of all builds. The host code of all builds must be identical. Every image must contain every registered kernel.\n\
     Two images for one device must be identical.\n\

@@ -154,9 +154,9 @@ fn is_lld(linker: &Path) -> bool {
     named(linker) || linker.canonicalize().is_ok_and(|real| named(&real))
 }
 
-/// Edits the output of a relocatable link (docs/spec/link-driver.md 9.1): removes the device code,
-/// which is linked now, and renames all entry tables, so that a later link ignores images and
-/// tables. Before that, checks that the output still refers to the `__start_` symbols of
+/// Edits the output of a relocatable link (docs/spec/link-driver.md 9.1): removes the device code
+/// that this link has linked, and renames all entry tables, so that a later link processes neither
+/// again. Before that, checks that the output still refers to the `__start_` symbols of
 /// `tables`. The file is replaced atomically.
 pub(crate) fn finish_relocatable(output: &Path, tables: &[&str], linker: &Path) -> Result<()> {
     if atomic_file::is_special(output) {

@@ -338,8 +338,8 @@ impl<'a> Link<'a> {
             return self.without_device_code(inputs);
         }
 
-        // Symbol tables. As `ld.offld`, offld also needs those of archive members, to find calls of the
-        // OpenMP runtime.
+        // Symbol tables. When it runs as `ld.offld`, offld also needs those of archive members, to find
+        // calls of the OpenMP runtime.
         let members = settings.role == Role::Ld || scan::needs_members(&images, &inputs);
         let facts = scan::host_facts(&inputs, members)?;
         let scanned = Scanned {
