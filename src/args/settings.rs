@@ -420,8 +420,8 @@ impl LinkSettings {
     }
 
     /// Whether temporary files go into the directory of the output (`-save-temps=obj`). clang
-    /// passes `--save-temps` for all forms of the option. Only `--device-compiler=` has the form
-    /// that the user wrote.
+    /// passes `--save-temps` for all forms of the option. It also passes the form that the user
+    /// wrote, as an argument for the device compiler: `--device-compiler=-save-temps=obj`.
     pub(crate) fn saves_temps_beside_output(&self) -> bool {
         let mut kinds = self
             .device

@@ -73,34 +73,37 @@ const SENSITIVE: [&str; 3] = [
 ];
 const SENSITIVE_WITH_CUDA: [&str; 1] = ["releases::inspect::program::of_four_kinds"];
 
+/// The arguments with which `unshare` runs a command that may mount, or `None` if that is not
+/// permitted.
+pub(crate) fn mount_namespace(work: &Work) -> Option<&'static [&'static str]> {
+    // Root needs no user namespace, which some systems and containers forbid.
+    const BY_ROOT: &[&str] = &["--mount"];
+    const BY_ANYONE: &[&str] = &["--user", "--map-root-user", "--mount"];
+    let is_permitted = |namespace: &&&[&str]| {
+        let mut unshare = work.command("unshare");
+        unshare
+            .args(**namespace)
+            .args(["mount", "-t", "tmpfs", "none", "/opt"])
+            .output()
+            .is_ok_and(|ended| ended.status.success())
+    };
+    [BY_ROOT, BY_ANYONE].iter().find(is_permitted).copied()
+}
+
 fn beside_gpu_toolkits(names: &[&str]) -> Outcome {
     let suite = std::env::current_exe()?;
     if suite.starts_with("/usr/local") || suite.starts_with("/opt") {
         return missing("a build outside /usr/local and /opt, which this test hides");
     }
     let work = Work::new();
-    // Root needs no user namespace, which some systems and containers forbid.
-    let by_root: &[&str] = &["--mount", "bash", "-euc"];
-    let by_anyone: &[&str] = &["--user", "--map-root-user", "--mount", "bash", "-euc"];
-    let works = |namespace: &[&str]| {
-        let mut unshare = work.command("unshare");
-        unshare
-            .args(namespace)
-            .arg("mount -t tmpfs none /opt")
-            .output()
-            .is_ok_and(|ended| ended.status.success())
-    };
-    let Some(namespace) = [by_root, by_anyone]
-        .into_iter()
-        .find(|namespace| works(namespace))
-    else {
+    let Some(namespace) = mount_namespace(&work) else {
         return missing("mount namespaces (unshare --mount)");
     };
     for name in names {
         let mut inside = work.command("unshare");
         inside
             .args(namespace)
-            .args([WITH_TOOLKITS, "bash"])
+            .args(["bash", "-euc", WITH_TOOLKITS, "bash"])
             .arg(root().join("runtime-stubs"))
             .arg(&suite)
             .arg(name);

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use crate::environment;
+use crate::store::{Digest, KeyBuilder};
 use crate::threads::lock;
+use offload_formats::bytes;
 use offload_formats::dynamic::Dynamic;
 
 #[cfg(test)]
@@ -20,6 +22,10 @@ mod tests;
 pub const CACHE: &str = "/etc/ld.so.cache";
 /// The list of libraries that the loader loads before all others.
 pub const PRELOAD: &str = "/etc/ld.so.preload";
+/// The first bytes of the list.
+const LIST_MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
+/// The size of its header in bytes. The number of entries follows the magic.
+const LIST_HEADER: usize = 48;
 const CONF: &str = "/etc/ld.so.conf";
 /// Default directories of loaders: glibc's, then musl's. Debian's multiarch directories are in its
 /// ld.so.conf.
@@ -220,6 +226,30 @@ impl Loader {
             .map(OsStr::to_owned)
     }
 
+    /// The digest of the entries of the list [`CACHE`] for libraries with these names, in the order
+    /// of the list. If the format is unknown, it is the digest of the whole list.
+    pub fn listed_digest<'n>(&self, names: impl IntoIterator<Item = &'n OsStr>) -> Digest {
+        let names: HashSet<&[u8]> = names.into_iter().map(OsStr::as_bytes).collect();
+        let mut key = KeyBuilder::default();
+        match entries(&self.cache) {
+            Some(entries) => entries
+                .iter()
+                .filter(|entry| names.contains(entry.name))
+                .for_each(|entry| {
+                    entry
+                        .conditions
+                        .iter()
+                        .fold(key.add(entry.name).add(entry.path), |key, condition| {
+                            key.add(condition)
+                        });
+                }),
+            None => {
+                key.add(&self.cache);
+            }
+        }
+        key.digest()
+    }
+
     /// Files called `name` in `folder` and in its variants for CPU levels.
     fn in_folder(&self, folder: &Path, name: &OsStr) -> Candidates {
         let mut searched = lock(&self.searched);
@@ -258,6 +288,37 @@ impl Loader {
             .filter_map(path)
             .collect()
     }
+}
+
+/// An entry of the list [`CACHE`].
+struct ListEntry<'l> {
+    name: &'l [u8],
+    path: &'l [u8],
+    /// The ABI, the oldest kernel, and the CPUs that the library is for, as stored.
+    conditions: [&'l [u8]; 2],
+}
+
+/// The entries of the list [`CACHE`]. `None` if its format is not the one that glibc's ldconfig has
+/// written by default since 2.32 (`struct cache_file_new` in glibc's sysdeps/generic/dl-cache.h).
+fn entries(list: &[u8]) -> Option<Vec<ListEntry<'_>>> {
+    /// The size of an entry in bytes: flags (4), offset of the name (4), offset of the path (4),
+    /// kernel (4), CPUs (8).
+    const ENTRY: usize = 24;
+    let count = bytes::u32_at(list, LIST_MAGIC.len()) as usize;
+    let table = list.starts_with(LIST_MAGIC).then_some(LIST_HEADER)?;
+    let table = list.get(table..)?.get(..count.checked_mul(ENTRY)?)?;
+    let text =
+        |entry: &[u8], at: usize| bytes::c_string(list.get(bytes::u32_at(entry, at) as usize..)?);
+    table
+        .chunks_exact(ENTRY)
+        .map(|entry| {
+            Some(ListEntry {
+                name: text(entry, 4)?,
+                path: text(entry, 8)?,
+                conditions: [&entry[..4], &entry[12..]],
+            })
+        })
+        .collect()
 }
 
 impl Candidates {

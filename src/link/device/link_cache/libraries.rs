@@ -15,6 +15,7 @@ use super::file_snapshot::FileStat;
 use offld_system::environment;
 use offld_system::io::bytes::Bytes;
 use offld_system::io::loader::{self, Candidates, Loader, RunPaths};
+use offld_system::store::Digest;
 use offload_formats::{dynamic, magic};
 
 /// The libraries that a file needs, each with the run paths to search for it.
@@ -40,13 +41,15 @@ impl OpenFiles {
 }
 
 /// The libraries of a program.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Libraries {
     /// Sorted paths of the files that could be loaded, directly or by another library.
     pub(super) files: BTreeSet<String>,
     /// Paths where the loader would find other libraries.
     pub(super) missing: HashSet<OsString>,
     pub(super) missing_folders: Vec<PathBuf>,
+    /// The digest of the entries of [`loader::CACHE`] for all names that were searched.
+    pub(super) listed: Digest,
 }
 
 /// Finds the libraries of `program`, a path without symlinks.
@@ -54,7 +57,7 @@ pub(super) struct Libraries {
 /// Fails if a library is not found, cannot be located in advance, or if a file cannot be read.
 pub(super) fn of(program: &Path, open: &mut OpenFiles) -> Result<Libraries, String> {
     let loader = Loader::new();
-    let mut all = Libraries::default();
+    let (mut all, mut all_missing) = (BTreeSet::new(), HashSet::new());
     let mut visited: BTreeSet<(OsString, Vec<String>)> = BTreeSet::new();
     let mut searched: BTreeSet<(OsString, RunPaths)> = BTreeSet::new();
     let preloaded = preloaded();
@@ -74,7 +77,7 @@ pub(super) fn of(program: &Path, open: &mut OpenFiles) -> Result<Libraries, Stri
             return Err(format!("{program}: only the loader can expand `{word}`"));
         }
         let Candidates { files, missing } = loader.every_candidate(&name, &run_paths);
-        all.missing.extend(missing);
+        all_missing.extend(missing);
         // The loader ignores a missing library from a preload list.
         if files.is_empty() && !preloaded.contains(&name) {
             return Err(format!(
@@ -93,12 +96,17 @@ pub(super) fn of(program: &Path, open: &mut OpenFiles) -> Result<Libraries, Stri
         if visited.insert((name, paths.clone())) {
             for path in paths {
                 queue.extend(needed(Path::new(&path), Some(&run_paths), open)?.0);
-                all.files.insert(path);
+                all.insert(path);
             }
         }
     }
-    all.missing_folders = loader.missing_folders();
-    Ok(all)
+    let names = searched.iter().map(|(name, _)| name.as_os_str());
+    Ok(Libraries {
+        files: all,
+        missing: all_missing,
+        missing_folders: loader.missing_folders(),
+        listed: loader.listed_digest(names),
+    })
 }
 
 /// Libraries to preload or audit with: from the environment, and from the system's list.

@@ -8,6 +8,9 @@
 //! contents are compared after each new mount. If timestamps are not trusted at all, contents are
 //! compared every time.
 //!
+//! Of the loader's cache, only the entries for those libraries count, and not its timestamp: every
+//! installation of a package writes it anew.
+//!
 //! The identity is cached. It is valid until one of the files changes, or a library appears where
 //! the loader would find it first.
 
@@ -33,7 +36,7 @@ use offload_formats::dynamic;
 use offload_formats::magic::ELF;
 
 /// The version of the record format, which is part of the record's key.
-const VERSION: &str = "tool 5";
+const VERSION: &str = "tool 6";
 /// Maximum number of earlier file identities in a record.
 const MAX_EARLIER: usize = 1000;
 
@@ -61,13 +64,14 @@ struct KnownTool {
 struct ToolFile {
     path: String,
     stat: FileStat,
-    /// The build id, or the digest of the contents if there is none.
+    /// The build id, or the digest of the contents if there is none. For the loader's cache, the
+    /// digest of the entries for the tool's libraries.
     build_id: String,
     /// The digest of the contents, as part of the key. Set once the stat has changed but size,
     /// mtime and build id have not.
     contents: Option<String>,
     /// The digest of the contents, set if an equal stat could mean other contents after the file
-    /// system is mounted again.
+    /// system is mounted again, and for the loader's cache.
     #[serde(default)]
     seen: Option<String>,
 }
@@ -164,6 +168,10 @@ impl Tool {
     fn new(known: KnownTool) -> Tool {
         let mut key = KeyBuilder::default();
         for file in &known.files {
+            if file.is_loader_cache() {
+                key.add(&file.path).add(&file.build_id);
+                continue;
+            }
             let contents = file.contents.as_deref().unwrap_or_default();
             key.add(&file.path)
                 .add(file.stat.size().to_le_bytes())
@@ -209,6 +217,17 @@ impl ToolFile {
         FileStat::of(Path::new(&self.path)).is_ok_and(|stat| stat == self.stat)
     }
 
+    /// Whether this is the list that ldconfig writes.
+    fn is_loader_cache(&self) -> bool {
+        self.path == loader::CACHE
+    }
+
+    /// Whether the file still has the contents of the record.
+    fn has_equal_contents(&self) -> bool {
+        let contents = file_snapshot::digest(Path::new(&self.path));
+        contents.is_ok_and(|digest| self.seen == Some(digest.to_string()))
+    }
+
     /// The file's identity without its contents.
     fn identity(&self) -> String {
         let mut key = KeyBuilder::default();
@@ -243,6 +262,12 @@ fn revalidate(known: KnownTool, now: SystemTime) -> Option<(KnownTool, bool)> {
             continue;
         }
         changed |= file.stat != old.stat;
+        if file.is_loader_cache() {
+            if !file.stat.settled(now) || !file.has_equal_contents() {
+                return None;
+            }
+            continue;
+        }
         let same =
             file.stat.size() == old.stat.size() && file.stat.modified() == old.stat.modified();
         if !same
@@ -275,7 +300,7 @@ fn decide_contents(files: &mut [&mut ToolFile], known: &KnownTool) -> std::io::R
         (old.stat == file.stat && file.stat.believed()) || file.stat.is_mounted_anew(&old.stat)
     };
     let mut compared = Vec::new();
-    for file in files.iter_mut() {
+    for file in files.iter_mut().filter(|file| !file.is_loader_cache()) {
         let before = old(file);
         file.contents = before.and_then(|old| old.contents.clone());
         file.seen = before.and_then(|old| old.seen.clone());
@@ -354,8 +379,10 @@ fn inspect(real: &Path, begun: SystemTime, last: Option<&KnownTool>) -> Result<K
         .map_err(|_| format!("{name} is a script, which can run any program"))?;
     let mut paths = vec![name.to_owned()];
     let mut missing = Collector::new(begun);
+    let mut listed = None;
     if dynamic.interpreter.is_some() {
         let libraries = libraries::of(real, &mut open)?;
+        listed = Some(libraries.listed.to_string());
         paths.extend(libraries.files);
         libraries
             .missing
@@ -387,12 +414,18 @@ fn inspect(real: &Path, begun: SystemTime, last: Option<&KnownTool>) -> Result<K
                     "{path} was modified too recently to detect a later change"
                 ));
             }
-            let build_id = build_id(&path, &bytes).map_err(io_error)?;
+            let (build_id, seen) = match &listed {
+                Some(listed) if path == loader::CACHE => {
+                    let contents = Digest::of(bytes.as_slice());
+                    (listed.clone(), Some(contents.to_string()))
+                }
+                _ => (build_id(&path, &bytes).map_err(io_error)?, None),
+            };
             Ok(ToolFile {
                 stat,
                 build_id,
                 contents: None,
-                seen: None,
+                seen,
                 path,
             })
         })

@@ -4,7 +4,8 @@
 use libtest_mimic::{Failed, Trial};
 
 use super::{EVERY, Hunt, LLD, Scenario};
-use crate::support::{Outcome, ensure, expect_in, llvm, missing, passed, with_llvm};
+use crate::setup::mount_namespace;
+use crate::support::{Outcome, ensure, expect_in, llvm, missing, passed, stderr_of, with_llvm};
 
 /// The device linker is the hunt's own.
 const LINE: &[&str] = &[
@@ -130,8 +131,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// Links that are not cached, because only the loader can resolve the names of the linker's
-/// libraries.
+/// Links whose linker finds its libraries by the loader's cache, and links that are not cached,
+/// because only the loader can resolve the names of the linker's libraries.
 pub(super) fn trials() -> Vec<Trial> {
     let trial = |name: &str, environment, words| {
         with_llvm(
@@ -140,6 +141,10 @@ pub(super) fn trials() -> Vec<Trial> {
         )
     };
     vec![
+        with_llvm(
+            "cache_keys::stale::tools_a_library_in_the_loaders_cache::ld_lld",
+            in_the_loaders_cache,
+        ),
         trial(
             "a_preloaded_library_named_by_a_word",
             ("LD_PRELOAD", "words/$LIB/libchoice.so"),
@@ -189,5 +194,75 @@ fn named_by_words(environment: (&str, &str), words: &[&str]) -> Outcome {
         || "the change changes nothing: this test could not fail",
     )?;
     ensure(after == right, || "a stale image")?;
+    passed()
+}
+
+fn in_the_loaders_cache() -> Outcome {
+    let Some(hunt) = Hunt::new("ld.lld", &std::env::temp_dir())? else {
+        return missing("ld.lld");
+    };
+    let Some(namespace) = mount_namespace(&hunt.work) else {
+        return missing("mount namespaces (unshare --mount)");
+    };
+    tool(&hunt, &[])?;
+    choice(&hunt, 2, "early/libchoice.so")?;
+    let extra = "-w -shared -x c /dev/null -Wl,-soname,libextra.so -o early/libextra.so";
+    hunt.work.run(llvm("clang"), extra.split(' '))?;
+    hunt.folder("more")?;
+    std::fs::rename(hunt.at("early/libextra.so"), hunt.at("more/libextra.so"))?;
+    for (list, folders) in [
+        ("first", &["late"][..]),
+        ("with_another_library", &["late", "more"]),
+        ("with_another_choice", &["early"]),
+    ] {
+        let lines = folders
+            .iter()
+            .map(|folder| hunt.at(folder).display().to_string() + "\n");
+        hunt.work.file("list.conf", lines.collect::<String>());
+        hunt.work
+            .run("/sbin/ldconfig", ["-X", "-C", list, "-f", "list.conf"])?;
+    }
+    hunt.rest();
+    let link = |list: &str, cached: bool| -> Result<(Vec<u8>, String), Failed> {
+        let command = hunt.command(LINE);
+        let mut inside = hunt.work.command("unshare");
+        inside
+            .args(namespace)
+            .args([
+                "sh",
+                "-euc",
+                "mount --bind \"$0\" /etc/ld.so.cache; exec \"$@\"",
+            ])
+            .arg(list)
+            .arg(command.get_program())
+            .args(command.get_args())
+            .env("OFFLD_CLANG", llvm("clang"));
+        let cache = if cached {
+            hunt.at("cache")
+        } else {
+            "off".into()
+        };
+        let messages = stderr_of(inside.env("OFFLD_CACHE", cache))?;
+        Ok((std::fs::read(hunt.at("out.so"))?, messages))
+    };
+    const FOUND: &str = "device link for x86_64-pc-linux-gnu: found in the cache";
+    let (first, messages) = link("first", true)?;
+    expect_in(&messages, "no earlier link of this output is recorded")?;
+    expect_in(&link("first", true)?.1, FOUND)?;
+    // An installation has added another library, and later only the timestamp of the list differs.
+    expect_in(&link("with_another_library", true)?.1, FOUND)?;
+    std::fs::File::options()
+        .append(true)
+        .open(hunt.at("with_another_library"))?
+        .set_modified(std::time::UNIX_EPOCH)?;
+    hunt.rest();
+    expect_in(&link("with_another_library", true)?.1, FOUND)?;
+    let (after, messages) = link("with_another_choice", true)?;
+    let (right, _) = link("with_another_choice", false)?;
+    ensure(
+        right != first,
+        || "the change changes nothing: this test could not fail",
+    )?;
+    ensure(after == right, || format!("a stale image\n{messages}"))?;
     passed()
 }

@@ -171,3 +171,49 @@ fn names_placeholders_that_only_the_loader_can_expand() {
     // No directory is searched for a library that is given as a path.
     assert_eq!(word(&["/usr/$LIB"], "/lib/libx.so", b"/$LIB"), None);
 }
+
+#[test]
+fn only_entries_for_the_names_count() {
+    // The list as ldconfig writes it, of entries with a flag, a name and a path each.
+    let list = |entries: &[(u8, &str, &str)]| {
+        let mut head = [LIST_MAGIC, &(entries.len() as u32).to_le_bytes(), &[0; 24]].concat();
+        let (mut table, mut texts) = (Vec::new(), Vec::new());
+        let texts_at = LIST_HEADER + 24 * entries.len();
+        for (flag, name, path) in entries {
+            table.extend([*flag, 0, 0, 0]);
+            for text in [name, path] {
+                table.extend(((texts_at + texts.len()) as u32).to_le_bytes());
+                texts.extend(text.bytes().chain([0]));
+            }
+            table.extend([0; 12]);
+        }
+        head.extend(table.into_iter().chain(texts));
+        head
+    };
+    let digest = |cache: &[u8]| {
+        loader(&[], cache).listed_digest([OsStr::new("libz.so.1"), OsStr::new("libc.so.6")])
+    };
+    let z = (1, "libz.so.1", "/lib/libz.so.1");
+    let local = (1, "libz.so.1", "/usr/local/lib/libz.so.1");
+    let other = (1, "libother.so", "/lib/libother.so");
+    let first = digest(&list(&[z, local]));
+    assert_eq!(digest(&list(&[other, z, local])), first);
+    assert_eq!(digest(&list(&[z, other, local])), first);
+    assert_ne!(digest(&list(&[local, z])), first);
+    assert_ne!(digest(&list(&[z])), first);
+    assert_ne!(digest(&list(&[(2, z.1, z.2), local])), first);
+    // In other formats, and where an entry leads out of the list, everything counts.
+    let mut cut = list(&[z, local]);
+    cut.pop();
+    let mut longer = cut.clone();
+    longer.extend(b"more");
+    assert_ne!(digest(&cut), digest(&longer));
+    assert_ne!(digest(b"ld.so-1.7.0 1"), digest(b"ld.so-1.7.0 2"));
+    assert_ne!(
+        digest(b"glibc-ld.so.cache1.1\xff\xff\xff\xff1"),
+        digest(b"glibc-ld.so.cache1.1\xff\xff\xff\xff2")
+    );
+    if let Ok(own) = fs::read(CACHE) {
+        assert!(!own.starts_with(LIST_MAGIC) || !entries(&own).unwrap().is_empty());
+    }
+}
