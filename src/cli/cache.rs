@@ -4,6 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -130,7 +131,12 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
 /// The cache has no history of that output.
 fn why(store: Store, output: &Path, json: bool, shell: &Shell) -> Result<String> {
     let root = store.root().display().to_string();
-    let histories = history::of_output(&Cache::new(store), output);
+    let cache = Cache::new(store);
+    let of_names = std::iter::once(output.to_owned()).chain(other_names(output));
+    let histories = of_names
+        .map(|name| history::of_output(&cache, &name))
+        .find(|histories| !histories.is_empty())
+        .unwrap_or_default();
     if histories.is_empty() {
         bail!(
             "the cache `{root}` has no device link of `{}`: to see the reason, link it again with OFFLD_VERBOSE=1",
@@ -173,6 +179,28 @@ fn why(store: Store, output: &Path, json: bool, shell: &Shell) -> Result<String>
         }
     }
     Ok(wrapped(&text, shell.stdout_style().width))
+}
+
+/// Other names of a file in its directory and in `deps` beside it. There, cargo has its linker write
+/// programs and libraries, before it adds the names that users know.
+fn other_names(file: &Path) -> Vec<PathBuf> {
+    let identity = |path: &Path| {
+        let metadata = path.metadata().ok()?;
+        (metadata.nlink() > 1).then(|| (metadata.dev(), metadata.ino()))
+    };
+    let Some(own) = identity(file) else {
+        return Vec::new();
+    };
+    let folder = file.parent().unwrap_or(Path::new("")).join(".");
+    let entries = [folder.join("deps"), folder]
+        .into_iter()
+        .filter_map(|folder| folder.read_dir().ok())
+        .flatten()
+        .flatten();
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| identity(path) == Some(own))
+        .collect()
 }
 
 fn link_json(link: &PastLink) -> serde_json::Value {

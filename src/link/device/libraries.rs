@@ -269,7 +269,7 @@ pub(super) fn cpu_arguments(args: &mut ArgList, context: &DeviceContext<'_>, tar
         .host
         .library_dirs
         .iter()
-        .filter(|folder| !folder.as_os_str().is_empty())
+        .filter(|folder| !folder.as_os_str().is_empty() && !is_empty_folder_of_rustc(folder))
     {
         args.joined("-L", folder.as_os_str());
     }
@@ -311,6 +311,14 @@ pub(super) fn cpu_arguments(args: &mut ArgList, context: &DeviceContext<'_>, tar
         args.arg("-Wl,-Bdynamic");
     }
     args.arg("-Wl,--no-as-needed");
+}
+
+/// Whether `folder` is the directory that rustc passes to each link for its generated import
+/// libraries (`raw_dylib_dir` in rustc_codegen_ssa's back/link.rs), and contains none. The path has
+/// a random part, so with it, no image of an earlier link would be found in the cache.
+fn is_empty_folder_of_rustc(folder: &Path) -> bool {
+    let is_empty = || std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
+    folder.ends_with("raw-dylibs") && is_empty()
 }
 
 // Adds the GPU libraries that every OpenMP image needs.

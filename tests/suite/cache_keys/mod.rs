@@ -35,6 +35,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         with_llvm("cache_keys::one_processor_stands_for_another", processors),
         with_llvm("cache_keys::misses_explain_themselves", explained),
         with_llvm(
+            "cache_keys::the_random_directory_of_rustc",
+            directory_of_rustc,
+        ),
+        with_llvm(
             "cache_keys::libraries_that_change_during_the_link",
             changes_during_links,
         ),
@@ -161,6 +165,24 @@ fn let_timestamps_settle() {
     std::thread::sleep(Duration::from_millis(60));
 }
 
+fn directory_of_rustc() -> Outcome {
+    let case = Case::new("lld")?;
+    case.library("second", 1)?;
+    let folders = ["rustcA/raw-dylibs", "rustcB/raw-dylibs"];
+    for folder in folders {
+        fs::create_dir_all(case.work.path().join(folder))?;
+    }
+    let with = |folder: &str, answer| case.linked(&[&format!("-L{folder}")], answer);
+    expect_not_in(&with(folders[0], "1001")?, FOUND)?;
+    expect_in(&with(folders[1], "1001")?, FOUND)?;
+    // A directory with a library counts. The linker searches it after the others.
+    case.library(folders[1], 2)?;
+    expect_not_in(&with(folders[1], "1001")?, FOUND)?;
+    fs::remove_file(case.work.path().join("second/libhelper.a"))?;
+    with(folders[1], "2001").map(|_| ())?;
+    passed()
+}
+
 fn library(linker: &str) -> Outcome {
     let case = Case::new(linker)?;
     fs::create_dir(case.work.path().join("first"))?;
@@ -236,6 +258,18 @@ fn explained() -> Outcome {
     )?;
     expect_in(&stderr, "has no device link of `program`")?;
     case.linked(&[], "1001")?;
+    // The names that cargo gives a program in addition to that of the link.
+    fs::create_dir(case.work.path().join("deps"))?;
+    stderr_of(case.link().args(["-o", "deps/program-1"]))?;
+    fs::hard_link(
+        case.work.path().join("deps/program-1"),
+        case.work.path().join("by_cargo"),
+    )?;
+    let mut why = case.work.command(crate::support::offld());
+    let report_by_cargo = run(why
+        .args(["cache", "why", "by_cargo"])
+        .env("OFFLD_CACHE", case.work.path().join("cache")))?;
+    expect_in(&report_by_cargo, "found in the cache")?;
     expect_equal(
         "first",
         r#""miss""#,
