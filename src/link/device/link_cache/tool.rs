@@ -8,8 +8,8 @@
 //! contents are compared after each new mount. If timestamps are not trusted at all, contents are
 //! compared every time.
 //!
-//! Of the loader's cache, only the entries for those libraries count, and not its timestamp: every
-//! installation of a package writes it anew.
+//! Of the loader's cache, only the entries for those libraries count, and not its timestamp: the
+//! installation of any package replaces it.
 //!
 //! The identity is cached. It is valid until one of the files changes, or a library appears where
 //! the loader would find it first.
