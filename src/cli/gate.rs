@@ -38,6 +38,9 @@ pub(super) struct Options {
     /// size --save`; repeatable
     #[arg(long, value_name = "OLD")]
     baseline: Vec<PathBuf>,
+    /// Accept rules that apply to none of the files, such as those that a commit changes
+    #[arg(long, conflicts_with = "init")]
+    allow_unused_rules: bool,
     /// Print the report as JSON
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
@@ -66,6 +69,7 @@ pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
         policy: Policy::read(policy)?,
         files: files.to_vec(),
         baseline: options.baseline,
+        allow_unused: options.allow_unused_rules,
         max_unpacked,
     };
     let report = gate::gate(&request, &session)?;

@@ -379,6 +379,7 @@ pub fn gate(
         policy: Policy::read(policy).map_err(Error::of)?,
         files,
         baseline: options.baseline.clone(),
+        allow_unused: false,
         max_unpacked: options
             .max_unpacked
             .unwrap_or(Options::default().max_unpacked),

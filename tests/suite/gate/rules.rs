@@ -15,6 +15,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("gate::rules::only_tests_each_image", only),
         with_llvm("gate::rules::sizes_grow", growth),
         with_llvm("gate::rules::invalid_policies", invalid),
+        with_llvm("gate::rules::some_files_of_a_build", some_files),
         with_llvm("gate::rules::output", formats),
     ]
 }
@@ -255,6 +256,31 @@ fn invalid() -> Outcome {
     let policy = "version = 1\n[[rule]]\nforbid = \"sm_90\"\n";
     let (_, stderr) = gate(&work, policy, &["policy.toml", "none.whl"], 2)?;
     expect_in(&stderr, "'none.whl': No such file or directory")?;
+    passed()
+}
+
+/// The pre-commit hook gets only the files that a commit changes.
+fn some_files() -> Outcome {
+    let work = Work::new();
+    wheel_for(&work, OLD, &[("lib.so", &["sm_80"])])?;
+    let policy = "version = 1\n[[rule]]\nfiles = \"*.dll\"\nchecks = \"device-code\"\n\
+        [[rule]]\nfiles = [\"*.whl\", \"*.so.1\"]\nrequire = \"sm_90\"\nmax-size = { sm_91 = 1 }\n";
+    let hook = std::fs::read_to_string(root().join(".pre-commit-hooks.yaml"))?;
+    let entry = hook
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("entry: offld gate "));
+    let option = entry.ok_or("no options in the entry of the hook")?;
+    let (stdout, _) = gate(&work, policy, &[option, "policy.toml", OLD], 3)?;
+    expect_equal(
+        "violations",
+        &format!(
+            "{OLD}: require: sm_80 (policy: sm_90) [rule *.whl, *.so.1]\npolicy.toml: 1 violation\n"
+        ),
+        &stdout,
+    )?;
+    work.file("other.bin", "no device code");
+    let (stdout, _) = gate(&work, policy, &[option, "policy.toml", "other.bin"], 0)?;
+    expect_equal("no file of a rule", "policy.toml: 2 rules met\n", &stdout)?;
     passed()
 }
 

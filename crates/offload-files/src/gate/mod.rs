@@ -32,6 +32,9 @@ pub struct Request {
     pub files: Vec<PathBuf>,
     /// An earlier build, or what `offld diff --save` and `offld size --save` wrote of it.
     pub baseline: Vec<PathBuf>,
+    /// Whether rules, their patterns and their limits may apply to nothing, because `files` are only
+    /// some of a build.
+    pub allow_unused: bool,
     /// Limit of the decompressed data of a file, in bytes.
     pub max_unpacked: u64,
 }
@@ -39,7 +42,7 @@ pub struct Request {
 /// Checks files against a policy.
 ///
 /// # Errors
-/// A rule applies to no file, a rule needs a baseline that is missing or cannot be read, or a signal
+/// A rule applies to no file without `request.allow_unused`, a rule needs a baseline that is missing or cannot be read, or a signal
 /// arrived. Errors of reading `request.files` are in the report.
 pub fn gate(request: &Request, session: &Session) -> Result<Report> {
     let policy = &request.policy;
@@ -62,10 +65,10 @@ pub fn gate(request: &Request, session: &Session) -> Result<Report> {
     };
     for rule in &policy.rules {
         let (files, violations, errors) = of_rule(rule, &baseline, request, session)?;
-        if files == 0 && errors.is_empty() {
+        if files == 0 && errors.is_empty() && !request.allow_unused {
             bail!("`{}`: rule `{}` applies to no file", policy.file, rule.name);
         }
-        if let Some(pattern) = unmatched(rule) {
+        if let Some(pattern) = unmatched(rule).filter(|_| !request.allow_unused) {
             bail!(
                 "`{}`: rule `{}`: no file or member matches `{}`",
                 policy.file,
@@ -105,10 +108,13 @@ fn of_rule(
     session: &Session,
 ) -> Result<(usize, Vec<Violation>, Vec<String>)> {
     let (measured, errors) = files::measured(rule, &request.files, request.max_unpacked, session)?;
+    if measured.is_empty() && request.allow_unused {
+        return Ok((0, Vec::new(), errors));
+    }
     // A misspelled device would never exceed its limit.
     for (quantity, _) in &rule.max_size {
         let is_there = measured.iter().any(|file| quantity.bytes(&file.sizes) > 0);
-        if quantity.is_of_devices() && !is_there && !measured.is_empty() {
+        if quantity.is_of_devices() && !is_there && !measured.is_empty() && !request.allow_unused {
             bail!(
                 "`{}`: rule `{}`: max-size.{quantity}: no image matches `{quantity}`",
                 request.policy.file,
