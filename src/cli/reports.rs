@@ -79,6 +79,9 @@ pub(super) fn inspect(options: Inspect, shell: &Arc<Shell>) -> Result<()> {
         extract: options.extract,
     };
     let report = inspect::inspect(&request, &Session::of(shell))?;
+    if report.files.is_empty() {
+        shell.note("no file with device code");
+    }
     let style = Style {
         bytes: options.bytes,
         mangled: options.no_demangle,

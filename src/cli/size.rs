@@ -140,6 +140,9 @@ enum Sort {
 
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     let (files, outcomes, text) = report(&options, &Session::of(shell))?;
+    if files.is_empty() {
+        shell.note("no file with device code");
+    }
     let place = match files.as_slice() {
         [one] => printable(&one.file).into_owned(),
         several => format!("{} files", several.len()),

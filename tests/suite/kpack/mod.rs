@@ -308,7 +308,10 @@ fn program() -> Outcome {
             "lib/libtest.so",
         ]))?;
         let no = refused(&work, &["--for", "gfx1100", "lib/libtest.so"])?;
-        expect_in(&no, "gfx1100")?;
+        expect_in(
+            &no,
+            "install a kpack archive for gfx1100, or compile with --offload-arch=gfx1100",
+        )?;
         // From another directory, and through a link.
         std::os::unix::fs::symlink("lib/libtest.so", work.path().join("link.so"))?;
         run(work

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::report::{Answer, FileCheck, Finding, Load, UnitCheck};
 use super::{Asked, findings};
+use crate::contents::packs;
 use crate::contents::report::Image;
 use crate::contents::units::{Unit, name, short_name, target};
 use offload_formats::kernels::shown_name;
@@ -272,7 +273,12 @@ pub(super) fn takes(device: &Device, image: &Image) -> Fit {
 /// The reason why a device takes none of the images, the nearest image, and the option that would
 /// add one.
 fn no_image_text(unit: &Unit<'_>, device: &Device, fits: &[(&Image, Fit)]) -> String {
-    let add = format!("add one with {}", device.flag(unit.kind));
+    let flag = device.flag(unit.kind);
+    let add = if unit.images.iter().any(|image| packs::is_packed(image)) {
+        format!("install a kpack archive for {device}, or compile with {flag}")
+    } else {
+        format!("add one with {flag}")
+    };
     let near = fits
         .iter()
         .filter(|(image, _)| device.is_of_vendor(&target(image)));

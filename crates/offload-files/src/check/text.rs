@@ -35,10 +35,11 @@ pub fn text(report: &Report, style: Style) -> String {
     .map(|answer| format!("{} {}", count(answer), answer.name()))
     .collect::<Vec<_>>();
     let files = report.files.len();
-    let counts = if others.is_empty() || files < 2 {
-        String::new()
-    } else {
-        format!(" ({} of {files} files)", others.join(", "))
+    let counts = match files {
+        0 => " (no file with device code)".to_owned(),
+        1 => String::new(),
+        _ if others.is_empty() => String::new(),
+        _ => format!(" ({} of {files} files)", others.join(", ")),
     };
     let _ = writeln!(out, "verdict: {}{counts}", answer(report.answer, style));
     wrapped(&out, style.width)
