@@ -267,6 +267,7 @@ fn check_subject(
             choose::all(&units, asked, &mut used, &mut check);
         }
     }
+    findings::without_consequences(&mut check.findings);
     choose::doubt_some(&mut check);
     check.bare = modules::add(
         units::modules(&contents),

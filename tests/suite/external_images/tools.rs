@@ -112,6 +112,11 @@ fn bad_files() -> Outcome {
     let (report, status) = tool(&work, &["check", "bin/program", "--for", "x86-64-v2"])?;
     expect_in(&report, "none of the files with the code for openmp is in ")?;
     assert_eq!(status, Some(1));
+    let (report, status) = tool(&work, &["check", "bin/program"])?;
+    expect_in(&report, "none of the files with the code for openmp is in ")?;
+    // The program was linked with images.
+    expect_not_in(&report, "relink")?;
+    assert_eq!(status, Some(1));
     let (report, _) = tool(&work, &["inspect", "bin/program"])?;
     expect_in(
         &report,

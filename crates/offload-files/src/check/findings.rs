@@ -124,6 +124,22 @@ pub(super) fn of_packs(report: &FileReport, members: &[String], asked: bool) -> 
     own.map(finding).collect()
 }
 
+/// Removes the findings on units without an image if the files with the images are missing. Their
+/// advice to link again is then wrong.
+pub(super) fn without_consequences(findings: &mut Vec<Finding>) {
+    let missing: Vec<(Vec<String>, Option<&str>)> = findings
+        .iter()
+        .filter(|finding| finding.what == "missing")
+        .map(|finding| (finding.members.clone(), finding.runtime))
+        .collect();
+    findings.retain(|finding| {
+        let is_of = |(members, runtime): &(Vec<String>, Option<&str>)| {
+            *members == finding.members && *runtime == finding.runtime
+        };
+        finding.what != "no-image" || !missing.iter().any(is_of)
+    });
+}
+
 /// A finding on a program in a package whose kpack archives are not in the package: others may have
 /// them, as with wheels for single architectures.
 pub(super) fn packed_elsewhere(content: &Content<'_>) -> Option<Finding> {
