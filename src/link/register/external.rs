@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::args::settings::LinkSettings;
+use crate::link::host;
 use crate::link::payload::{Payload, PayloadImage};
 use crate::link::register::RegisterContext;
 use offld_system::atomic_file::{self, is_special};
@@ -68,6 +69,18 @@ pub(crate) fn external_files(
     };
     let parent = context.output.parent().unwrap_or(Path::new(""));
     let place = parent.join(&directory);
+    let writes = !context.settings.run.dry_run && !is_special(context.output);
+    if writes {
+        // Linkers do not create the directory of the output either.
+        let folder = host::folder_of(context.output);
+        fs::metadata(folder).with_context(|| {
+            format!(
+                "cannot write `{}`: `{}`",
+                context.output.display(),
+                folder.display()
+            )
+        })?;
+    }
     files.is_default = chosen.as_os_str().is_empty();
     if files.is_default && !is_special(context.output) {
         files.old_files = external::files_of(context.output);
@@ -86,7 +99,7 @@ pub(crate) fn external_files(
         for image in &payload.images {
             session.signals.check()?;
             let (contents, described) = described(payload.kind, image, host_arch)?;
-            if !context.settings.run.dry_run && !is_special(context.output) {
+            if writes {
                 files.write(&place, &described.name, described.digest, &contents)?;
             }
             table.images.push(described);

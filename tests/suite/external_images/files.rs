@@ -110,6 +110,13 @@ fn failed() -> Outcome {
 fn refused() -> Outcome {
     let work = Work::new();
     object(&work)?;
+    // Linkers do not create the directory of the output.
+    let error = run_failing(&mut link(&work, "none/program", &[]))?;
+    expect_in(
+        &error,
+        "cannot write `none/program`: `none`: No such file or directory",
+    )?;
+    expect_no_file(&work.path().join("none"))?;
     let error = run_failing(&mut link(&work, "part.o", &["-r"]))?;
     expect_in(
         &error,
