@@ -21,7 +21,7 @@ const VIOLATED: u8 = 3;
 #[derive(Debug, Args)]
 #[command(
     after_help = "A policy is a TOML file with rules. A rule applies to the files that match its patterns. It requires or forbids\n\
-    architectures, and limits sizes and the growth of kernels. docs/reference/gate.md lists the keys. A rule that applies to no file is an error.\n\n\
+    architectures, and limits sizes and the growth of kernels. `offld help policies` lists the keys. A rule that applies to no file is an error.\n\n\
     Exit status: 0 if the files meet the policy, 3 if they violate it, or 2 if the policy is invalid or a file could not be read.\n\n\
     Examples:\n  offld gate --init dist/*.whl > device-code.toml\n  offld gate device-code.toml dist/*.whl\n  \
     offld gate --baseline v1.json device-code.toml libx.so"

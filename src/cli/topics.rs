@@ -214,6 +214,40 @@ pub(super) const TOPICS: &[Topic] = &[
         )
     },
     topic(
+        "policies",
+        "policies for gate",
+        "A policy is a TOML file with `version = 1` and rules, such as:\n\n  \
+         version = 1\n\n  \
+         [[rule]]\n  \
+         files = \"*.whl\"\n  \
+         checks = [\"registered\", \"compressed\"]\n  \
+         require = [\"gfx90a\", \"sm_90\"]\n  \
+         max-size = { total = \"850M\", gfx90a = \"120M\" }\n\n\
+         name        name in reports\n\
+         files       patterns of files and members; default: all files\n\
+         exclude     patterns of files and members to skip\n\
+         checks      any of the checks below\n\
+         require     device patterns, each of which matches an image\n\
+         forbid      device patterns that match no image\n\
+         only        device patterns, one of which matches each image\n\
+         runs-on     devices that the file runs on, as for `offld check --for`\n\
+         ptx-floor   version of PTX, such as compute_80; there is this or an earlier one\n\
+         max-driver  major version of NVIDIA's driver that reads all images\n\
+         max-rocm    latest version of ROCm that an image may need, such as \"6.4\"\n\
+         max-size    limits: total, inflated (decompressed), host, device patterns\n\
+         max-growth  limits for growth since --baseline: numbers, or \"2%\"; also for\n            \
+         numbers of `offld diff` such as registers, spills, occupancy\n\n\
+         Checks:\n\n\
+         device-code      the file has device code\n\
+         registered       `offld check` has no finding `no` or `unknown`\n\
+         compressed       images in HIP bundles and CUDA fatbinaries are compressed\n\
+         no-debug-info    no image has debug information\n\
+         no-duplicates    the file has no image twice\n\
+         no-lost-kernels  each kernel and architecture of --baseline is there\n\
+         wheel-tags       the tags of a wheel describe its contents\n\n\
+         `offld gate --init FILE` prints a policy for a good build.",
+    ),
+    topic(
         "selectors",
         "device patterns, for prune and size",
         "[KIND:][TRIPLE:]ARCH[:FEATURES]; an absent part matches any value. Separate\n\

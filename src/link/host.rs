@@ -26,7 +26,7 @@ use crate::link::inputs::search::Naming;
 use crate::link::inputs::{InputObject, Inputs};
 use crate::link::scan::{HostFacts, Machine};
 use crate::toolchain::{self, LinkerFamily};
-use offld_system::atomic_file::{self, target_of};
+use offld_system::atomic_file::{self, folder_of, target_of};
 use offld_system::io::bytes::Bytes;
 use offld_system::io::file_slice::FileSlice;
 use offld_system::io::rope::Rope;
@@ -200,13 +200,6 @@ fn check_bounds(linked: &[u8], tables: &[&str], linker: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The directory of a file; `.` for a name without one.
-pub(crate) fn folder_of(file: &Path) -> &Path {
-    file.parent()
-        .filter(|folder| *folder != Path::new(""))
-        .unwrap_or(Path::new("."))
 }
 
 /// Returns the llvm-objcopy command for the edits of [`finish_relocatable`]. In

@@ -37,6 +37,7 @@ use background::Background;
 use input_copies::Copies;
 use late::{NamesNotPut, Unfilled};
 use line_inputs::{input_specs, out_name};
+use offld_system::atomic_file::folder_of;
 use offld_system::environment::{self, OFFLD_TIME_TRACE};
 use offld_system::launcher::Launcher;
 use offld_system::session::{Session, SessionOptions};
@@ -69,7 +70,7 @@ pub(crate) fn run(
         verbose: run.verbose,
         save_temps: run.save_temps,
         kept_in: if settings.saves_temps_beside_output() {
-            host::folder_of(output).to_path_buf()
+            folder_of(output).to_path_buf()
         } else {
             PathBuf::new()
         },

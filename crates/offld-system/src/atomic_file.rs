@@ -160,8 +160,8 @@ pub fn target_of(link: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Returns the directory of the file at this path.
-pub(crate) fn folder_of(file: &Path) -> &Path {
+/// The directory of a file; `.` for a name without one.
+pub fn folder_of(file: &Path) -> &Path {
     file.parent()
         .filter(|folder| !folder.as_os_str().is_empty())
         .unwrap_or(Path::new("."))

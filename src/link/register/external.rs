@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::args::settings::LinkSettings;
-use crate::link::host;
 use crate::link::payload::{Payload, PayloadImage};
 use crate::link::register::RegisterContext;
-use offld_system::atomic_file::{self, is_special};
+use offld_system::atomic_file::{self, folder_of, is_special};
 use offld_system::io::rope::Rope;
 use offld_system::session::Session;
 use offload_files::contents::external;
@@ -72,7 +71,7 @@ pub(crate) fn external_files(
     let writes = !context.settings.run.dry_run && !is_special(context.output);
     if writes {
         // Linkers do not create the directory of the output either.
-        let folder = host::folder_of(context.output);
+        let folder = folder_of(context.output);
         fs::metadata(folder).with_context(|| {
             format!(
                 "cannot write `{}`: `{}`",

@@ -5,7 +5,9 @@ use serde_json::Value;
 
 use super::{TAG, gate, library, wheel};
 use crate::kit::Image;
-use crate::support::{Outcome, Work, expect_equal, expect_in, offld, passed, root, run, with_llvm};
+use crate::support::{
+    Outcome, Work, ensure, expect_equal, expect_in, offld, passed, root, run, with_llvm,
+};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
@@ -16,6 +18,7 @@ pub(super) fn trials() -> Vec<Trial> {
         with_llvm("gate::rules::sizes_grow", growth),
         with_llvm("gate::rules::invalid_policies", invalid),
         with_llvm("gate::rules::some_files_of_a_build", some_files),
+        with_llvm("gate::rules::the_help_has_all_keys_and_checks", help),
         with_llvm("gate::rules::output", formats),
     ]
 }
@@ -281,6 +284,46 @@ fn some_files() -> Outcome {
     work.file("other.bin", "no device code");
     let (stdout, _) = gate(&work, policy, &[option, "policy.toml", "other.bin"], 0)?;
     expect_equal("no file of a rule", "policy.toml: 2 rules met\n", &stdout)?;
+    passed()
+}
+
+/// Messages about unknown keys and checks list all that exist.
+fn help() -> Outcome {
+    let work = Work::new();
+    wheel_for(&work, OLD, &[("lib.so", &["sm_80"])])?;
+    let help = run(work.command(offld()).args(["help", "policies"]))?;
+    let starts: Vec<&str> = help
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    for (policy, least) in [("none = 1", 10), ("checks = \"none\"", 6)] {
+        let policy = format!("version = 1\n[[rule]]\n{policy}\n");
+        let (_, stderr) = gate(&work, &policy, &["policy.toml", OLD], 2)?;
+        let known = stderr
+            .split_once("expected one of ")
+            .ok_or_else(|| stderr.clone())?
+            .1;
+        let names: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+        ensure(names.len() > least, || stderr.clone())?;
+        for name in names {
+            ensure(starts.contains(&name), || format!("no {name} in the help"))?;
+        }
+    }
+    let example: String = help
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("  ")
+                .filter(|line| !line.starts_with(' '))
+        })
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let (stdout, _) = gate(
+        &work,
+        &example,
+        &["--allow-unused-rules", "policy.toml", OLD],
+        3,
+    )?;
+    expect_in(&stdout, "require: sm_80 (policy: gfx90a) [rule *.whl]")?;
     passed()
 }
 
