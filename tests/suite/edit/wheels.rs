@@ -156,8 +156,8 @@ fn modules_of_a_kind() -> Outcome {
         ["prune", "--keep", "hip:gfx908", "-d", "kept", wheel],
     )?;
     let kept = run(work
-        .command("unzip")
-        .args(["-Z1"])
+        .command("python3")
+        .args(["-m", "zipfile", "-l"])
         .arg(format!("kept/{wheel}")))?;
     expect_in(&kept, "some/gfx908.hsaco")?;
     expect_not_in(&kept, "some/gfx90a.hsaco")?;
