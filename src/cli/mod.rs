@@ -22,7 +22,7 @@ mod topics;
 mod wrapper;
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -254,6 +254,15 @@ fn native(selector: &Selector) -> Result<Vec<Target>> {
         bail!("`{selector}`: no matching GPU on this machine");
     }
     Ok(all)
+}
+
+/// Says that the files and directories at `paths` contain no file with device code.
+fn note_nothing(paths: &[PathBuf], shell: &Shell) {
+    let paths: Vec<String> = paths
+        .iter()
+        .map(|path| format!("`{}`", printable(&path.display().to_string())))
+        .collect();
+    shell.note(&format!("no file with device code in {}", paths.join(", ")));
 }
 
 /// Prints a report, then `errors`. Fails with `status` unless it is 0.

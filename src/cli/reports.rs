@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::{Args, ValueHint};
 
-use super::{Selected, finish, max_unpacked};
+use super::{Selected, finish, max_unpacked, note_nothing};
 use crate::tools::{doctor, explain};
 use offld_system::native;
 use offld_system::session::Session;
@@ -66,6 +66,7 @@ pub(super) struct Inspect {
 /// Lists the device code in files, as a table or as JSON. The exit status has grep's meanings: 0 if
 /// there is device code, 1 if there is none, 2 if a part could not be read.
 pub(super) fn inspect(options: Inspect, shell: &Arc<Shell>) -> Result<()> {
+    let named = options.files.clone();
     let request = inspect::Request {
         files: options.files,
         options: contents::Options {
@@ -80,7 +81,7 @@ pub(super) fn inspect(options: Inspect, shell: &Arc<Shell>) -> Result<()> {
     };
     let report = inspect::inspect(&request, &Session::of(shell))?;
     if report.files.is_empty() {
-        shell.note("no file with device code");
+        note_nothing(&named, shell);
     }
     let style = Style {
         bytes: options.bytes,

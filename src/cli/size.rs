@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
-use super::{Selected, finish, max_unpacked, native};
+use super::{Selected, finish, max_unpacked, native, note_nothing};
 use offld_system::environment::parse_size;
 use offld_system::session::Session;
 use offld_system::shell::Shell;
@@ -141,7 +141,7 @@ enum Sort {
 pub(super) fn run(options: Options, shell: &Arc<Shell>) -> Result<()> {
     let (files, outcomes, text) = report(&options, &Session::of(shell))?;
     if files.is_empty() {
-        shell.note("no file with device code");
+        note_nothing(&options.files, shell);
     }
     let place = match files.as_slice() {
         [one] => printable(&one.file).into_owned(),

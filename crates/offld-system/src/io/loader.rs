@@ -229,20 +229,19 @@ impl Loader {
     /// The digest of the entries of the list [`CACHE`] for libraries with these names, in the order
     /// of the list. If the format is unknown, it is the digest of the whole list.
     pub fn listed_digest<'n>(&self, names: impl IntoIterator<Item = &'n OsStr>) -> Digest {
-        let names: HashSet<&[u8]> = names.into_iter().map(OsStr::as_bytes).collect();
+        let names = names.into_iter().map(|name| without_zeros(name.as_bytes()));
+        let names: HashSet<Vec<u8>> = names.collect();
         let mut key = KeyBuilder::default();
         match entries(&self.cache) {
-            Some(entries) => entries
-                .iter()
-                .filter(|entry| names.contains(entry.name))
-                .for_each(|entry| {
-                    entry
-                        .conditions
-                        .iter()
-                        .fold(key.add(entry.name).add(entry.path), |key, condition| {
-                            key.add(condition)
-                        });
-                }),
+            Some(entries) => {
+                for entry in entries
+                    .iter()
+                    .filter(|entry| names.contains(&without_zeros(entry.name)))
+                {
+                    let [flags, machine] = entry.conditions;
+                    key.add(entry.name).add(entry.path).add(flags).add(machine);
+                }
+            }
             None => {
                 key.add(&self.cache);
             }
@@ -319,6 +318,20 @@ fn entries(list: &[u8]) -> Option<Vec<ListEntry<'_>>> {
             })
         })
         .collect()
+}
+
+/// `name` without leading zeros of numbers. In the list, glibc compares numbers in names by value
+/// (`_dl_cache_libcmp`).
+fn without_zeros(name: &[u8]) -> Vec<u8> {
+    let mut text: Vec<u8> = Vec::with_capacity(name.len());
+    for (at, byte) in name.iter().enumerate() {
+        let in_number = text.last().is_some_and(u8::is_ascii_digit);
+        let has_more = name.get(at + 1).is_some_and(u8::is_ascii_digit);
+        if *byte != b'0' || in_number || !has_more {
+            text.push(*byte);
+        }
+    }
+    text
 }
 
 impl Candidates {

@@ -42,8 +42,8 @@ pub struct Request {
 /// Checks files against a policy.
 ///
 /// # Errors
-/// A rule applies to no file without `request.allow_unused`, a rule needs a baseline that is missing or cannot be read, or a signal
-/// arrived. Errors of reading `request.files` are in the report.
+/// A rule applies to no file, and `request.allow_unused` is false; a rule needs a baseline that is
+/// missing or cannot be read; or a signal arrived. Errors of reading `request.files` are in the report.
 pub fn gate(request: &Request, session: &Session) -> Result<Report> {
     let policy = &request.policy;
     if policy.needs_baseline() && request.baseline.is_empty() {

@@ -202,6 +202,9 @@ fn only_entries_for_the_names_count() {
     assert_ne!(digest(&list(&[local, z])), first);
     assert_ne!(digest(&list(&[z])), first);
     assert_ne!(digest(&list(&[(2, z.1, z.2), local])), first);
+    let zero = (1, "libz.so.01", "/lib/libz.so.01");
+    assert_ne!(digest(&list(&[zero, z, local])), first);
+    assert_eq!(without_zeros(b"lib0a007.so.0.10"), b"lib0a7.so.0.10");
     // In other formats, and where an entry leads out of the list, everything counts.
     let mut cut = list(&[z, local]);
     cut.pop();
