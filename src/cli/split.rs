@@ -216,10 +216,10 @@ fn kpack(tree: &Tree, options: &Options, session: &Session) -> Result<()> {
         }
         write(place, &host.bytes, Some(path))?;
         text.push_str(&format!(
-            "{}: {}, {} code objects\n",
+            "{}: {}, {}\n",
             printable(&path.display().to_string()),
             size(host.bytes.size()),
-            host.images
+            counted(host.images, "code object")
         ));
     }
     for (path, place) in unchanged.into_iter().flatten() {
@@ -290,24 +290,22 @@ fn one(
     if repacked > 0 {
         text.push_str(&format!(
             "  {} cannot be reproduced byte for byte: the merged file has the same contents, recompressed (--keep-original preserves the bytes)\n",
-            streams(repacked)
+            counted(repacked, "compressed stream")
         ));
     }
     if kept > 0 {
         text.push_str(&format!(
             "  {} cannot be reproduced: left in the host half\n",
-            streams(kept)
+            counted(kept, "compressed stream")
         ));
     }
     Ok(text)
 }
 
-fn streams(count: usize) -> String {
-    if count == 1 {
-        "1 compressed stream".to_owned()
-    } else {
-        format!("{count} compressed streams")
-    }
+/// `count` and the `noun` in its number.
+fn counted(count: usize, noun: &str) -> String {
+    let end = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{end}")
 }
 
 /// Returns a device as a part of a file name.
