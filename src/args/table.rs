@@ -111,6 +111,23 @@ pub struct OptionRow {
     pub help: &'static str,
 }
 
+impl OptionRow {
+    /// The option as the help shows it: `--opt=<value>`, or another form that matches its operand.
+    pub(crate) fn spelling(&self) -> String {
+        let dashes = if self.dashes == Dashes::One {
+            "-"
+        } else {
+            "--"
+        };
+        let value = match self.shape {
+            Shape::Flag => "",
+            Shape::Separate | Shape::Letter | Shape::LetterNumber => " <value>",
+            _ => "=<value>",
+        };
+        format!("{dashes}{}{value}", self.name)
+    }
+}
+
 /// The identity of an option, independent of its spelling.
 #[expect(missing_docs, reason = "each is named after the option it stands for")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

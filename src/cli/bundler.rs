@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 
-use super::tool_help;
 use crate::args::cl::{self, Kind, Opt, Outcome, ParsedLine, Positional};
 use offld_system::environment;
 use offld_system::session::Session;
@@ -15,6 +14,7 @@ use offld_system::shell::Shell;
 use offld_system::threads;
 use offload_files::bundler::{self, Request, Task};
 use offload_formats::compressed::{self, Version};
+use offload_formats::model::LLVM_RELEASE;
 
 const NAME: &str = "clang-offload-bundler";
 /// The only category of LLVM's `-debug-only` for this tool.
@@ -119,7 +119,13 @@ static TOOL: cl::ToolSpec = cl::ToolSpec {
         Opt::new("verbose", Kind::Flag, "", "Print debug information."),
     ],
     positional: Positional::None,
-    version: || tool_help::llvm_version(NAME),
+    version: || {
+        // Scripts read the LLVM release after the word `version`.
+        format!(
+            "offld {NAME} version {LLVM_RELEASE} (offld {})\n",
+            env!("CARGO_PKG_VERSION")
+        )
+    },
 };
 
 /// The options, for the manual page.
@@ -146,7 +152,7 @@ Current supported types are:
 pub(super) fn run(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
     let line = match cl::parse(&TOOL, shell.name(), argv)? {
         Outcome::Print(text) => {
-            tool_help::of_llvm(&text, shell);
+            cl::print(&text, shell);
             return Ok(());
         }
         Outcome::Run(line) => line,

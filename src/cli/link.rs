@@ -1,6 +1,7 @@
 //! The commands of links: `clang-linker-wrapper`, `ld.offld` and `ld`; `offld thinlto-distributor`,
 //! which ld.lld starts for the translation units of a ThinLTO link; `offld links`, which creates the
-//! names by which compilers find the tools.
+//! names by which compilers find the tools. `--help`, `--version` and suggestions for misspelled
+//! options come from the option table.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,13 +13,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::{EMULATED_TOOLS, tool_help};
+use super::EMULATED_TOOLS;
 use crate::args::settings::{Jobs, LinkSettings, Named};
-use crate::args::{ArgumentList, Mode, Role};
+use crate::args::{ArgKind, ArgumentList, Dashes, Mode, OptionRow, Role, Scope, own_rows};
 use crate::link::pipeline::{self, DistributorRequest};
 use offld_system::environment;
 use offld_system::shell::Shell;
-use offload_formats::model::printable;
+use offload_formats::model::{LLVM_MAJOR, printable};
 
 /// Runs as `clang-linker-wrapper`: offld's options first, then the host linker's arguments.
 pub(super) fn clang_linker_wrapper(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
@@ -39,8 +40,8 @@ pub(super) fn ld(argv: &[OsString], shell: &Arc<Shell>) -> Result<()> {
 fn run(argv: &[OsString], shell: &Arc<Shell>, role: Role, ld_first: bool) -> Result<()> {
     let arguments = ArgumentList::read(role, argv.to_vec())?;
     match arguments.mode() {
-        Mode::Help { hidden } => return tool_help::linker(role, hidden, shell),
-        Mode::Version => return tool_help::version(role),
+        Mode::Help { hidden } => return help(role, hidden, shell),
+        Mode::Version => return version(role),
         Mode::Link => {}
     }
     if let Some(list) = pipeline::llvm_help(&arguments)? {
@@ -48,8 +49,113 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, role: Role, ld_first: bool) -> Res
         let _ = writeln!(std::io::stdout(), "{list}");
         return Ok(());
     }
-    tool_help::warn_of_misspelled(&arguments, shell);
+    warn_of_misspelled(&arguments, shell);
     pipeline::run(&arguments, shell, ld_first, false)
+}
+
+/// Prefixes of option names that no linker uses.
+const OURS: [&str; 3] = ["wrapper-", "offld-", "offload-"];
+
+/// Prints `--help` or `--help-hidden` to stdout.
+fn help(role: Role, hidden: bool, shell: &Shell) -> Result<()> {
+    let name = name(role);
+    let mut text = format!(
+        "OVERVIEW: {name} (offld): links the device code embedded in host objects, registers it with its runtime, and runs the host link.\n\n\
+         USAGE: {name} [options] <linker arguments>\n\nOPTIONS:\n"
+    );
+    for row in rows(role).filter(|row| hidden || !row.help.is_empty()) {
+        text.push_str(&format!("  {:<40} {}\n", row.spelling(), row.help));
+    }
+    // A closed pipe is not an error.
+    let _ = std::io::stdout().write_all(shell.stdout_style().prose(&text).as_bytes());
+    Ok(())
+}
+
+/// Every option of this tool as its help spells it, with its help text, for the manual page.
+pub(super) fn options(role: Role) -> Vec<(String, String)> {
+    const EARLIER: &str = "Accepted for compatibility with earlier LLVM releases.";
+    let help = |row: &OptionRow| {
+        if row.help.is_empty() {
+            EARLIER
+        } else {
+            row.help
+        }
+    };
+    let mut all: Vec<(String, String)> = rows(role)
+        .map(|row| (row.spelling(), help(row).to_owned()))
+        .collect();
+    all.sort();
+    all.dedup_by(|next, previous| next.0 == previous.0);
+    all
+}
+
+/// The options of this tool, including those of earlier releases.
+fn rows(role: Role) -> impl Iterator<Item = &'static OptionRow> {
+    own_rows()
+        .iter()
+        .filter(move |row| role == Role::Wrapper || row.scope == Scope::Everywhere)
+}
+
+/// Prints `--version`. `ld.offld` mentions `GNU ld`, because build systems search for it to
+/// determine the linker's options.
+fn version(role: Role) -> Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    let line = match role {
+        Role::Wrapper => {
+            format!("offld {version} clang-linker-wrapper version {LLVM_MAJOR} (compatible)\n")
+        }
+        Role::Ld => format!("offld {version} (compatible with GNU ld)\n"),
+    };
+    let _ = std::io::stdout().write_all(line.as_bytes());
+    Ok(())
+}
+
+fn name(role: Role) -> &'static str {
+    match role {
+        Role::Wrapper => "clang-linker-wrapper",
+        Role::Ld => "ld.offld",
+    }
+}
+
+/// Warns of each misspelled option and suggests the correct one.
+fn warn_of_misspelled(arguments: &ArgumentList, shell: &Shell) {
+    for arg in arguments
+        .args()
+        .iter()
+        .filter(|arg| matches!(arg.kind, ArgKind::Unknown))
+    {
+        let word = arguments
+            .tokens()
+            .get(arg.tokens.start)
+            .and_then(|token| token.to_str());
+        if let Some(meant) = word.and_then(|word| nearest_option(word, arguments.role())) {
+            let word = word.unwrap_or_default();
+            shell.warn(&format!(
+                "unknown offld option `{word}` passed to the linker; did you mean `{meant}`?"
+            ));
+        }
+    }
+}
+
+/// Returns the option most similar to `word`, as the help spells it, if it is similar enough.
+fn nearest_option(word: &str, role: Role) -> Option<String> {
+    let dashes = word.strip_prefix("--").map(|name| (Dashes::Two, name));
+    let (dashes, name) =
+        dashes.or_else(|| word.strip_prefix('-').map(|name| (Dashes::One, name)))?;
+    let name = name.split('=').next()?;
+    let rows = own_rows().iter().filter(|row| {
+        !row.help.is_empty() && (role == Role::Wrapper || row.scope == Scope::Everywhere)
+    });
+    let distance = |row: &&OptionRow| strsim::damerau_levenshtein(name, row.name);
+    let nearest = rows.min_by_key(distance)?;
+    // With one dash, most arguments are a linker's letter with a value.
+    let ours = dashes == Dashes::Two && OURS.iter().any(|start| name.starts_with(start));
+    let near = match distance(&nearest) {
+        0 => true,
+        1 | 2 => dashes == Dashes::Two && name.len() > 6,
+        far => ours && far <= name.len() / 2,
+    };
+    near.then(|| nearest.spelling())
 }
 
 /// The options of `offld thinlto-distributor`.
@@ -175,4 +281,47 @@ fn make_links(folder: &Path, as_ld: bool) -> Result<Vec<PathBuf>> {
         made.push(link);
     }
     Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelled_offld_options_are_detected_and_linker_options_are_not() {
+        let wrapper = |word| nearest_option(word, Role::Wrapper);
+        assert_eq!(
+            wrapper("--wrapper-vebose").as_deref(),
+            Some("--wrapper-verbose")
+        );
+        assert_eq!(
+            wrapper("--wrapper-job=4").as_deref(),
+            Some("--wrapper-jobs=<value>")
+        );
+        assert_eq!(
+            wrapper("--wrapper-jobs").as_deref(),
+            Some("--wrapper-jobs=<value>")
+        );
+        assert_eq!(wrapper("-wrapper-why").as_deref(), Some("--wrapper-why"));
+        assert_eq!(
+            wrapper("--offld-clangg=x").as_deref(),
+            Some("--offld-clang=<value>")
+        );
+        for others in [
+            "--gc-sections",
+            "-soname",
+            "--compress-debug-sections=zlib",
+            "-lv",
+            "--hash-style=gnu",
+            "--verbose",
+            "-z",
+            "--",
+        ] {
+            assert_eq!(wrapper(others), None, "{others}");
+        }
+        assert_eq!(
+            nearest_option("--wrapper-vebose", Role::Ld).as_deref(),
+            Some("--wrapper-verbose")
+        );
+    }
 }

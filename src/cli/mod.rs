@@ -4,10 +4,8 @@
 
 mod bundler;
 mod cache;
-mod diff;
 mod edits;
 mod environment;
-mod gate;
 mod help;
 mod link;
 mod manual;
@@ -17,7 +15,6 @@ mod packager;
 mod reports;
 mod size;
 mod split;
-mod tool_help;
 mod topics;
 mod wrapper;
 
@@ -73,7 +70,7 @@ pub(crate) const EMULATED_TOOLS: [EmulatedTool; 8] = [
         about: "the linker wrapper, which clang with -B DIR runs in place of LLVM's tool",
         only_as_ld: false,
         family: Family::Link,
-        options: || tool_help::options(Role::Wrapper),
+        options: || link::options(Role::Wrapper),
         run: link::clang_linker_wrapper,
     },
     EmulatedTool {
@@ -81,7 +78,7 @@ pub(crate) const EMULATED_TOOLS: [EmulatedTool; 8] = [
         about: "the linker, for -fuse-ld=offld, --ld-path= or direct use",
         only_as_ld: false,
         family: Family::Link,
-        options: || tool_help::options(Role::Ld),
+        options: || link::options(Role::Ld),
         run: link::ld_offld,
     },
     EmulatedTool {
@@ -89,7 +86,7 @@ pub(crate) const EMULATED_TOOLS: [EmulatedTool; 8] = [
         about: "the linker, for drivers such as gcc that find offld only through -B DIR",
         only_as_ld: true,
         family: Family::Link,
-        options: || tool_help::options(Role::Ld),
+        options: || link::options(Role::Ld),
         run: link::ld,
     },
     EmulatedTool {

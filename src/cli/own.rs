@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use super::{by_word, cache, diff, edits, gate, help, link, manual, merge, reports, size, split};
+use super::{by_word, cache, edits, help, link, manual, merge, reports, size, split};
 use offld_system::shell::Shell;
 use offld_system::terminal::{self, ColourChoice};
 use offload_formats::error::{self, Silent, StepFailed};
@@ -130,13 +130,13 @@ commands! {
     "size" Size(size::Options) size::run;
     "Look"
     /// Compare the kernels of two builds
-    "diff" Diff(diff::Options) diff::run;
+    "diff" Diff(reports::Diff) reports::diff;
     "Look"
     /// Check whether a binary has code for a device
     "check" Check(reports::Check) reports::check;
     "Look"
     /// Check files against a policy
-    "gate" Gate(gate::Options) gate::run;
+    "gate" Gate(reports::Gate) reports::gate;
     "Change"
     /// Remove device images from finished files
     "prune" Prune(edits::Prune) edits::prune;

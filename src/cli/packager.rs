@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 
-use super::tool_help;
 use crate::args::cl::{self, Kind, Opt, Outcome, ParsedLine, Positional};
 use crate::toolchain;
 use offld_system::session::Session;
@@ -111,7 +110,7 @@ pub(super) fn clang_offload_packager(argv: &[OsString], shell: &Arc<Shell>) -> R
 fn run(argv: &[OsString], shell: &Arc<Shell>, old_name: bool) -> Result<()> {
     let line = match cl::parse(&TOOL, shell.name(), argv)? {
         Outcome::Print(text) => {
-            tool_help::of_llvm(&text, shell);
+            cl::print(&text, shell);
             return Ok(());
         }
         Outcome::Run(line) => line,
@@ -147,7 +146,7 @@ fn run(argv: &[OsString], shell: &Arc<Shell>, old_name: bool) -> Result<()> {
         .collect();
     match (input, output) {
         (None, None) => {
-            tool_help::of_llvm(line.help(), shell);
+            cl::print(line.help(), shell);
             Ok(())
         }
         (Some(_), Some(_)) => {

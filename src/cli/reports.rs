@@ -1,11 +1,11 @@
-//! The commands that report on files, builds and this machine: `inspect`, `check`, `explain` and
-//! `doctor`. `size` has a file of its own.
+//! The commands that report on files, builds and this machine: `inspect`, `diff`, `check`, `gate`,
+//! `explain` and `doctor`. `size` has a file of its own.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
 
 use super::{Selected, finish, max_unpacked, note_nothing};
@@ -15,9 +15,12 @@ use offld_system::session::Session;
 use offld_system::shell::{self, Shell};
 use offld_system::table::Style;
 use offload_files::check::report::Answer;
-use offload_files::contents;
+use offload_files::gate::policy::Policy;
 use offload_files::inspect::{report_text, summary_text};
-use offload_files::{check, inspect};
+use offload_files::{check, contents, diff, gate, inspect};
+
+/// The exit status of `offld gate` if a file violates the policy.
+const VIOLATED: u8 = 3;
 
 /// The options of `offld inspect`.
 #[derive(Debug, Args)]
@@ -105,6 +108,96 @@ pub(super) fn inspect(options: Inspect, shell: &Arc<Shell>) -> Result<()> {
     finish(&text, errors, status, shell)
 }
 
+/// The options of `offld diff`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The report lists new, gone and renamed kernels, and kernels whose code or use of resources differs. Code that only moved\n\
+    counts as equal: addresses, the order of functions, build IDs, timestamps, paths and debug information are ignored.\n\n\
+    Exit status: 0 if no kernel differs, 1 if kernels differ or could not be compared, or 2 if a file could not be read.\n\n\
+    Examples:\n  offld diff libold.so libnew.so\n  offld diff --markdown old.whl new.whl >> \"$GITHUB_STEP_SUMMARY\"\n  \
+    offld diff --save v1.json libx.so   # and after the next build:\n  offld diff v1.json libx.so"
+)]
+pub(super) struct Diff {
+    /// Compare this build: a file, directory, wheel, or list written by --save
+    old: PathBuf,
+    /// Compare with this later build; optional with --save
+    new: Option<PathBuf>,
+    #[command(flatten)]
+    selected: Selected,
+    /// Show the instructions that differ; needs llvm-objdump for AMD, and nvdisasm for NVIDIA
+    #[arg(long)]
+    changed_code: bool,
+    /// Write the kernels of NEW, or of the only build, to FILE, for later comparisons
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Print the report as Markdown
+    #[arg(long)]
+    markdown: bool,
+    /// Write a self-contained web page to FILE, with a table that can be searched and sorted
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Limit decompressed data to a size such as 500M [default: 64G]. It is also limited to the larger
+    /// of 64 MB and 1000 times the file size
+    #[arg(long, value_name = "SIZE")]
+    max_unpacked: Option<OsString>,
+    /// Show mangled kernel names in the table
+    #[arg(long)]
+    no_demangle: bool,
+    /// Show all columns and full names, regardless of the terminal width
+    #[arg(long)]
+    wide: bool,
+}
+
+/// Compares the kernels of two builds. The exit status is 1 if kernels differ.
+pub(super) fn diff(options: Diff, shell: &Arc<Shell>) -> Result<()> {
+    let selection = options.selected.selection()?;
+    let (old, new) = match options.new {
+        Some(new) => (Some(options.old), new),
+        None if options.save.is_some() => (None, options.old),
+        None => bail!("pass two files to compare, or --save with one"),
+    };
+    let new = vec![new];
+    let request = diff::Request {
+        old: old.clone().unwrap_or_default(),
+        new,
+        selection: Arc::clone(&selection),
+        max_unpacked: max_unpacked(options.max_unpacked.as_ref())?,
+        changed_code: options.changed_code,
+    };
+    let session = Session::of(shell);
+    if let Some(path) = &options.save {
+        diff::save(&request, path, &session)?;
+    }
+    if old.is_none() {
+        return Ok(());
+    }
+    let report = diff::diff(&request, &session)?;
+    Selected::check(&selection, shell)?;
+    if let Some(path) = &options.html {
+        diff::html::save(&report, path)?;
+    }
+    let style = Style {
+        mangled: options.no_demangle,
+        ..shell.stdout_style().wide(options.wide)
+    };
+    let text = if options.json {
+        report.to_json()?
+    } else if options.markdown {
+        diff::text::markdown(&report)
+    } else {
+        diff::text::text(&report, style)
+    };
+    finish(
+        &text,
+        std::iter::empty::<&String>(),
+        u8::from(report.differs()),
+        shell,
+    )
+}
+
 /// The options of `offld check`.
 #[derive(Debug, Args)]
 #[command(
@@ -162,6 +255,79 @@ pub(super) fn check(options: Check, shell: &Arc<Shell>) -> Result<()> {
     };
     let errors = report.files.iter().flat_map(|file| &file.errors);
     finish(&text, errors, status, shell)
+}
+
+/// The options of `offld gate`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A policy is a TOML file with rules. A rule applies to the files that match its patterns. It requires or forbids\n\
+    architectures, and limits sizes and the growth of kernels. `offld help policies` lists the keys. A rule that applies to no file is an error.\n\n\
+    Exit status: 0 if the files meet the policy, 3 if they violate it, or 2 if the policy is invalid or a file could not be read.\n\n\
+    Examples:\n  offld gate --init dist/*.whl > device-code.toml\n  offld gate device-code.toml dist/*.whl\n  \
+    offld gate --baseline v1.json device-code.toml libx.so"
+)]
+pub(super) struct Gate {
+    /// Check files and all files in directories against the policy POLICY; with --init, all
+    /// arguments are files
+    #[arg(required = true, value_names = ["POLICY", "FILE"], num_args = 1..)]
+    files: Vec<PathBuf>,
+    /// Print a policy that the files meet
+    #[arg(long, conflicts_with_all = ["baseline", "json", "markdown"])]
+    init: bool,
+    /// Compare with OLD: an earlier file or directory, or a file from `offld diff --save` or `offld
+    /// size --save`; repeatable
+    #[arg(long, value_name = "OLD")]
+    baseline: Vec<PathBuf>,
+    /// Accept rules that apply to none of the files, such as those that a commit changes
+    #[arg(long, conflicts_with = "init")]
+    allow_unused_rules: bool,
+    /// Print the report as JSON
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Print the report as Markdown
+    #[arg(long)]
+    markdown: bool,
+    /// Limit decompressed data to a size such as 500M [default: 64G]. It is also limited to the larger
+    /// of 64 MB and 1000 times the file size
+    #[arg(long, value_name = "SIZE")]
+    max_unpacked: Option<OsString>,
+}
+
+/// Checks files against a policy, or prints a policy that they meet.
+pub(super) fn gate(options: Gate, shell: &Arc<Shell>) -> Result<()> {
+    let max_unpacked = max_unpacked(options.max_unpacked.as_ref())?;
+    let session = Session::of(shell);
+    if options.init {
+        return shell::print(&gate::init::policy(&options.files, max_unpacked, &session)?);
+    }
+    let [policy, files @ ..] = options.files.as_slice() else {
+        bail!("pass a policy and files");
+    };
+    if files.is_empty() {
+        bail!("pass files after the policy, or --init to write a policy");
+    }
+    let request = gate::Request {
+        policy: Policy::read(policy)?,
+        files: files.to_vec(),
+        baseline: options.baseline,
+        allow_unused: options.allow_unused_rules,
+        max_unpacked,
+    };
+    let report = gate::gate(&request, &session)?;
+    let text = if options.json {
+        report.to_json()?
+    } else if options.markdown {
+        gate::text::markdown(&report)
+    } else {
+        gate::text::text(&report)
+    };
+    // A file that could not be read may hide a violation.
+    let status = match (report.errors.is_empty(), report.passes()) {
+        (false, _) => 2,
+        (true, false) => VIOLATED,
+        (true, true) => 0,
+    };
+    finish(&text, &report.errors, status, shell)
 }
 
 /// The options of `offld explain`.

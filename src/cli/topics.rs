@@ -4,7 +4,6 @@
 
 use super::EMULATED_TOOLS;
 use super::environment::{VARIABLES, Variable};
-use super::tool_help::spelling;
 use crate::args::own_rows;
 
 /// The assumed width of a screen, in columns.
@@ -275,7 +274,7 @@ impl Topic {
             .iter()
             .filter_map(|name| own_rows().iter().find(|row| row.name == *name));
         let options: String = options
-            .map(|option| row(&spelling(option), option.help))
+            .map(|option| row(&option.spelling(), option.help))
             .collect();
         let variables: String = VARIABLES
             .iter()

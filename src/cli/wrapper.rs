@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 
-use super::tool_help;
 use crate::args::cl::{self, Kind, Opt, Outcome, ParsedLine, Positional, ToolSpec};
 use crate::llvm::Llvm;
 use crate::tools::wrapper::{Emit, INLINE_LIMIT, Input, Request, wrap};
@@ -205,7 +204,7 @@ fn read(tool: &ToolSpec, argv: &[OsString], shell: &Shell) -> Result<Option<Pars
     match cl::parse(tool, shell.name(), argv)? {
         Outcome::Run(line) => Ok(Some(line)),
         Outcome::Print(text) => {
-            tool_help::of_llvm(&text, shell);
+            cl::print(&text, shell);
             Ok(None)
         }
     }
