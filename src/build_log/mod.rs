@@ -3,10 +3,10 @@
 //! explain` read it.
 
 mod append;
-pub(crate) mod changes;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,6 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use append::Log;
-pub(crate) use changes::{Change, How, Kind as ChangeKind};
 
 /// Format version of the lines. It changes when a field disappears or changes its meaning. New
 /// fields do not change it.
@@ -22,6 +21,8 @@ pub(crate) const VERSION: u32 = 1;
 /// Number of inputs that a line names, the largest first, so that lines stay short for programs
 /// with many objects.
 const NAMED_INPUTS: usize = 8;
+/// Number of changes in a message. The build log has all of them.
+const MOST_IN_TEXT: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -165,6 +166,134 @@ impl Inputs {
             bytes,
             largest: inputs,
         }
+    }
+}
+
+// The changes that made a device link miss the cache.
+
+/// A difference between a link and an earlier link of the same output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Change {
+    pub kind: ChangeKind,
+    /// The thing that has changed: an object, a kernel, an argument, a variable, a program.
+    pub name: String,
+    pub change: How,
+    /// The value before, if the kind has values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old: Option<String>,
+    /// The value now, if the kind has values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ChangeKind {
+    /// Whether kernels have stable names. The device code changes with it.
+    StableNames,
+    /// A kernel that moved to another line.
+    Kernel,
+    /// The device code of an object.
+    DeviceCode,
+    /// An argument of the linker.
+    Argument,
+    /// An environment variable.
+    Variable,
+    /// The linker, or a program that it runs.
+    Linker,
+    /// The key that signs the remote cache.
+    SigningKey,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum How {
+    Added,
+    Removed,
+    Changed,
+    /// The same things are in another order.
+    Reordered,
+}
+
+impl Change {
+    pub(crate) fn new(kind: ChangeKind, name: impl Into<String>, change: How) -> Change {
+        Change {
+            kind,
+            name: name.into(),
+            change,
+            old: None,
+            new: None,
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Change {
+            kind,
+            name,
+            change,
+            old,
+            new,
+        } = self;
+        let value = |value: &Option<String>| value.clone().unwrap_or_default();
+        let (old, new) = (value(old), value(new));
+        match (kind, change) {
+            (ChangeKind::StableNames, How::Removed) => {
+                f.write_str("the kernels no longer have stable names")
+            }
+            (ChangeKind::StableNames, _) => f.write_str("the kernels now have stable names"),
+            (ChangeKind::Kernel, _) => write!(
+                f,
+                "the kernel {name} has moved from line {old} to line {new}"
+            ),
+            (ChangeKind::DeviceCode, How::Reordered) => {
+                f.write_str("the order of the device code has changed")
+            }
+            (ChangeKind::DeviceCode, How::Added) => {
+                write!(f, "the device code of {name} was added")
+            }
+            (ChangeKind::DeviceCode, How::Removed) => {
+                write!(f, "the device code of {name} was removed")
+            }
+            (ChangeKind::DeviceCode, How::Changed) => {
+                write!(f, "the device code of {name} has changed")
+            }
+            (ChangeKind::Argument, How::Added) => {
+                write!(f, "the linker argument `{name}` was added")
+            }
+            (ChangeKind::Argument, How::Removed) => {
+                write!(f, "the linker argument `{name}` was removed")
+            }
+            (ChangeKind::Argument, _) => {
+                f.write_str("the order of the linker arguments has changed")
+            }
+            (ChangeKind::Variable, How::Added) => write!(f, "{name} was set to `{new}`"),
+            (ChangeKind::Variable, How::Removed) => {
+                write!(f, "{name} is no longer set (it was `{old}`)")
+            }
+            (ChangeKind::Variable, _) => write!(f, "{name} has changed from `{old}` to `{new}`"),
+            (ChangeKind::Linker, How::Added) => write!(f, "the linker {name} was added"),
+            (ChangeKind::Linker, How::Removed) => write!(f, "the linker {name} was removed"),
+            (ChangeKind::Linker, _) => write!(f, "the linker {name} has changed"),
+            (ChangeKind::SigningKey, _) => {
+                f.write_str("the signing key (OFFLD_CACHE_KEY) has changed")
+            }
+        }
+    }
+}
+
+/// The message about `changes`: the first ones, and the number of the others.
+pub(crate) fn changes_text(changes: &[Change]) -> String {
+    let shown: Vec<String> = changes
+        .iter()
+        .take(MOST_IN_TEXT)
+        .map(Change::to_string)
+        .collect();
+    match changes.len().checked_sub(MOST_IN_TEXT) {
+        _ if changes.is_empty() => "the entry was evicted or removed".to_owned(),
+        None | Some(0) => shown.join(", "),
+        Some(more) => format!("{} and {more} more", shown.join(", ")),
     }
 }
 

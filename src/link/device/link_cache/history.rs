@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::build_log::{Change, ChangeKind, How, Outcome, changes};
+use crate::build_log::{Change, ChangeKind, How, Outcome, changes_text};
 use offld_system::store::{Cache, Key, KeyBuilder, Scope};
 use offload_formats::stable_names::without_file_ids;
 
@@ -227,7 +227,7 @@ impl Miss {
                 Miss::from("no earlier link of this output is recorded on this machine".to_owned())
             }
             Some(changes) => Miss {
-                text: changes::text(&changes),
+                text: changes_text(&changes),
                 changes,
             },
         }
