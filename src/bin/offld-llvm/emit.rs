@@ -4,18 +4,21 @@
 //! that `tests` lists. This file has the code that the offload kinds share; each kind has its own
 //! file.
 
-use super::{Host, QuietContext, emit_external, emit_fatbin, emit_openmp, emit_sycl};
+use super::{Host, QuietContext, emit_fatbin, emit_openmp, emit_sycl};
 use anyhow::{Context as _, Result, anyhow, bail};
 use inkwell::attributes::AttributeLoc;
 use inkwell::builder::Builder;
 use inkwell::context::Context;
 use inkwell::llvm_sys::core::LLVMArrayType2;
+use inkwell::memory_buffer::MemoryBuffer;
 use inkwell::module::{FlagBehavior, Linkage, Module};
-use inkwell::targets::{FileType, TargetTriple};
+use inkwell::targets::{ByteOrdering, FileType, TargetTriple};
 use inkwell::types::{
     ArrayType, AsTypeRef, BasicMetadataTypeEnum, BasicType, BasicTypeEnum, IntType, StructType,
 };
-use inkwell::values::{BasicValueEnum, FunctionValue, GlobalValue, PointerValue};
+use inkwell::values::{
+    BasicMetadataValueEnum, BasicValueEnum, FunctionValue, GlobalValue, PointerValue,
+};
 use inkwell::{AddressSpace, GlobalVisibility};
 use object::elf::{
     FileHeader32, FileHeader64, GNU_PROPERTY_AARCH64_FEATURE_1_BTI,
@@ -34,6 +37,14 @@ use offload_formats::registration::{
     self, FUNCTION_SECTION, ImagePlace, Images, LATER, MODULE, Plan, fatbin,
 };
 use std::cell::RefCell;
+
+/// Code that loads images from files beside the program. It is written in C
+/// (`external_images/loader.c`), compiled by `scripts/external-images.sh`, and linked into the module.
+const LOADER: &str = include_str!("external_images/loader.ll");
+/// Loads the images of OpenMP. The fatbinary contracts name the functions of CUDA and HIP.
+const LOAD_OPENMP: &str = "offld_external_openmp";
+/// Removes the images from memory.
+const UNLOAD: &str = "offld_external_unload";
 
 /// Returns the registration code of `plan` as LLVM prints it.
 pub(crate) fn print_module(plan: &Plan) -> Result<String> {
@@ -267,7 +278,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             Images::SyclBinary(place, release) => emit_sycl::emit_binary(&self, place, *release),
         }?;
         if table.is_some() {
-            emit_external::link_loader(&self)?;
+            self.link_loader()?;
         }
         let used = self.used.take();
         if !used.is_empty() {
@@ -679,4 +690,101 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
             }
         }
     }
+}
+
+/// Images in files beside the program (`LOADER`).
+impl<'ctx> Emitter<'ctx, '_> {
+    /// Emits the call that fills `rows` with the images of OpenMP that `table` lists. Returns their
+    /// number.
+    pub(super) fn load_openmp(
+        &self,
+        builder: &Builder<'ctx>,
+        table: &str,
+        rows: PointerValue<'ctx>,
+    ) -> Result<BasicValueEnum<'ctx>> {
+        let pointer = self.pointer().into();
+        let kind = self.context.i32_type().fn_type(&[pointer, pointer], false);
+        let function = self.module.add_function(LOAD_OPENMP, kind, None);
+        let table = self.table_address(table);
+        value_of_call(builder, function, &[table.into(), rows.into()])
+    }
+
+    /// Emits the call of `function`, which makes one file for a runtime from the images that `table`
+    /// lists. Returns its address.
+    pub(super) fn load(
+        &self,
+        builder: &Builder<'ctx>,
+        function: &str,
+        table: &str,
+    ) -> Result<BasicValueEnum<'ctx>> {
+        let pointer = self.pointer();
+        let kind = pointer.fn_type(&[pointer.into()], false);
+        let function = self.module.add_function(function, kind, None);
+        let table = self.table_address(table);
+        value_of_call(builder, function, &[table.into()])
+    }
+
+    /// Emits the call that removes the images from memory.
+    pub(super) fn unload(&self, builder: &Builder<'ctx>) -> Result<()> {
+        let kind = self.context.void_type().fn_type(&[], false);
+        let function = self.module.add_function(UNLOAD, kind, None);
+        builder.build_call(function, &[], "")?;
+        Ok(())
+    }
+
+    fn table_address(&self, table: &str) -> PointerValue<'ctx> {
+        self.elsewhere(table, self.byte_array(0)).as_pointer_value()
+    }
+
+    /// Adds the loader to the module. LLVM adds only the functions and constants that the module uses.
+    fn link_loader(&self) -> Result<()> {
+        let (module, host) = (&self.module, self.host);
+        let is_64_bit_linux = host.data.get_pointer_byte_size(None) == 8
+            && host.data.get_byte_ordering() == ByteOrdering::LittleEndian
+            && !host.coff;
+        if !is_64_bit_linux {
+            bail!("images in files need a 64-bit little-endian host with ELF files");
+        }
+        let text = MemoryBuffer::create_from_memory_range_copy(LOADER.as_bytes(), "loader.ll");
+        let loader = self
+            .context
+            .create_module_from_ir(text)
+            .map_err(|error| anyhow!("{error}"))?;
+        loader.set_triple(&module.get_triple());
+        loader.set_data_layout(&module.get_data_layout());
+        let mut names = Vec::new();
+        for function in loader.get_functions() {
+            if function.count_basic_blocks() == 0 {
+                continue;
+            }
+            self.add_attributes(function);
+            if function.get_linkage() == Linkage::External {
+                // LLVM leaves out such functions if nothing calls them.
+                function.set_linkage(Linkage::LinkOnceODR);
+                names.push(function.get_name().to_owned());
+            }
+        }
+        module
+            .link_in_module(loader)
+            .map_err(|error| anyhow!("{error}"))?;
+        for name in names {
+            let function = name
+                .to_str()
+                .ok()
+                .and_then(|name| module.get_function(name));
+            if let Some(function) = function {
+                function.set_linkage(Linkage::Internal);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn value_of_call<'ctx>(
+    builder: &Builder<'ctx>,
+    function: FunctionValue<'ctx>,
+    arguments: &[BasicMetadataValueEnum<'ctx>],
+) -> Result<BasicValueEnum<'ctx>> {
+    let call = builder.build_call(function, arguments, "")?;
+    call.try_as_basic_value().basic().context("no value")
 }

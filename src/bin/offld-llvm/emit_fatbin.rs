@@ -4,7 +4,6 @@
 //! register their own kernels.
 
 use super::emit::Emitter;
-use super::emit_external;
 use anyhow::{Context as _, Result, bail};
 use inkwell::IntPredicate;
 use inkwell::basic_block::BasicBlock;
@@ -108,7 +107,7 @@ impl<'ctx> Fatbin<'ctx, '_> {
         let globals = self.globals(bounds)?;
 
         if let Some(table) = files {
-            let container = emit_external::load(emitter, &builder, how.load_files, table)?;
+            let container = emitter.load(&builder, how.load_files, table)?;
             let kind = emitter.struct_type(fatbin::WRAPPER_TYPE);
             let field = builder.build_struct_gep(kind, wrapper, fatbin::WRAPPER_FILE, "")?;
             builder.build_store(field, container)?;
@@ -154,7 +153,7 @@ impl<'ctx> Fatbin<'ctx, '_> {
             undo.build_call(runtime.unregister, &[handle.into()], "")?;
         }
         if files.is_some() {
-            emit_external::unload(emitter, &undo)?;
+            emitter.unload(&undo)?;
         }
         undo.build_return(None)?;
         emitter.at_start(register, fatbin::PRIORITY);

@@ -2,7 +2,6 @@
 //! functions that register and unregister it.
 
 use super::emit::Emitter;
-use super::emit_external;
 use anyhow::{Result, bail};
 use inkwell::module::Linkage;
 use inkwell::values::{GlobalValue, PointerValue};
@@ -218,7 +217,7 @@ impl<'ctx> OpenMp<'ctx, '_> {
     ) -> Result<()> {
         let (register, builder) = self.emitter.function(openmp::REGISTER, &[]);
         if let Some((table, rows)) = files {
-            let count = emit_external::load_openmp(self.emitter, &builder, table, rows)?;
+            let count = self.emitter.load_openmp(&builder, table, rows)?;
             let kind = self.emitter.struct_type(openmp::DESCRIPTOR_TYPE);
             let field = builder.build_struct_gep(kind, descriptor, 0, "")?;
             builder.build_store(field, count)?;
@@ -243,7 +242,7 @@ impl<'ctx> OpenMp<'ctx, '_> {
             "",
         )?;
         if files.is_some() {
-            emit_external::unload(self.emitter, &undo)?;
+            self.emitter.unload(&undo)?;
         }
         undo.build_return(None)?;
 

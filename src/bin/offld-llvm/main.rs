@@ -12,7 +12,6 @@
 )]
 
 mod emit;
-mod emit_external;
 mod emit_fatbin;
 mod emit_modules;
 mod emit_openmp;
