@@ -74,7 +74,7 @@ pub use facade::{
     extract, gate, inspect, inspect_bytes, inspect_file, link, pack, size, unbundle, wrap,
 };
 #[cfg(fuzzing)]
-pub use link::fuzzing::read_input;
+pub use link::read_input;
 pub use offload_files::check::report as check_report;
 pub use offload_files::contents::report as inspect_report;
 pub use offload_files::diff::report as diff_report;

@@ -6,7 +6,6 @@
 
 mod background;
 mod input_copies;
-mod kernels;
 mod late;
 mod line_inputs;
 mod names;
@@ -37,6 +36,7 @@ use background::Background;
 use input_copies::Copies;
 use late::{NamesNotPut, Unfilled};
 use line_inputs::{input_specs, out_name};
+use names::Tables;
 use offld_system::atomic_file::folder_of;
 use offld_system::environment::{self, OFFLD_TIME_TRACE};
 use offld_system::launcher::Launcher;
@@ -391,7 +391,7 @@ impl<'a> Link<'a> {
         } = selection;
         let _device = session.trace.span(span::DEVICE, 0);
         // The kernels and variables that each image must define.
-        let mut tables = kernels::Tables::read(inputs, &mut jobs);
+        let mut tables = Tables::read(inputs, &mut jobs);
 
         // The OpenMP runtime for the host link, and the libraries that CPU device code may be
         // linked with.

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::link_cache::{Tool, of_environment};
+use super::link_cache::{Tool, environment_digest};
 use super::messages;
 use super::schedule::{self, LookedUp, Work};
 use super::schedule::{RunnerSlot, RunnerSlots};
@@ -155,7 +155,7 @@ fn compile_all(
         .map_or_else(|_| SystemClock.moment(), |cache| cache.clock().moment());
     let keys = caching.cache().map_err(str::to_owned).and_then(|cache| {
         let tool = Tool::of(&program, cache)?;
-        Ok(UnitKeys::new(tool, of_environment(), &file))
+        Ok(UnitKeys::new(tool, environment_digest(), &file))
     });
     let memory = if within {
         MemoryLimit::Off

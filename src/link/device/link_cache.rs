@@ -13,7 +13,6 @@
 mod driver_files;
 mod file_snapshot;
 pub(crate) mod history;
-mod keys;
 mod libraries;
 mod linker_args;
 mod linker_command;
@@ -37,17 +36,18 @@ use super::messages::{Hit, LogLine};
 use super::running::{Attempt, Completed, RunContext};
 use crate::args::gnu_ld;
 use crate::build_log::{Cost, Outcome, now_us};
+use crate::link::inputs::worth_threads;
 use crate::link::select::DeviceJob;
 use offld_system::clock::Moment;
+use offld_system::environment;
 use offld_system::run::{Cmd, PreloadedLinker};
 use offld_system::session::Session;
 use offld_system::signals::Usage;
-use offld_system::store::{BlobName, Cache, Digest, Event, Key, Scope};
-use offld_system::threads::lock;
+use offld_system::store::{BlobName, Cache, Digest, Event, Key, KeyBuilder, Scope};
+use offld_system::threads::{self, lock};
 
 pub(super) use file_snapshot::digest as digest_of_file;
-use history::{History, Miss, PastLink, Place};
-pub(super) use keys::of_environment;
+use history::{History, KeyParts, Miss, PastLink, Place};
 use linker_args::{Linker, LinkerArgs, LinkerCommand};
 use store::Manifest;
 pub(super) use store::builtin_folders;
@@ -172,7 +172,7 @@ impl<'a> DeviceCache<'a> {
             cache,
             context,
             session,
-            environment: keys::of_environment(),
+            environment: environment_digest(),
             verbose,
             begun: cache.clock().moment(),
             tools: Mutex::default(),
@@ -234,7 +234,7 @@ impl<'a> DeviceCache<'a> {
         let tools = programs
             .map(|program| self.tool(program))
             .collect::<std::result::Result<Vec<Tool>, String>>()?;
-        let inputs = keys::of_device_code(query.job);
+        let inputs = device_code_digests(query.job);
         let key = self.key(&linker_command, &tools, &inputs);
         Ok(ResolvedLink {
             linker_command,
@@ -244,6 +244,66 @@ impl<'a> DeviceCache<'a> {
             inputs,
             miss: Miss::default(),
         })
+    }
+
+    /// The cache key of an image: its device code, its linker, the linker's arguments and the
+    /// environment.
+    fn key(&self, linker_command: &LinkerCommand, tools: &[Tool], inputs: &[Digest]) -> Key {
+        let mut key = self.cache.shared_key("image 5");
+        key.add(self.environment.bytes())
+            .add((tools.len() as u64).to_le_bytes());
+        tools.iter().for_each(|tool| {
+            key.add(tool.digest.bytes());
+        });
+        // One executable can be several linkers, depending on the name it is called by.
+        key.add(
+            linker_command
+                .program
+                .file_name()
+                .unwrap_or_default()
+                .as_encoded_bytes(),
+        );
+        key.add((linker_command.args.len() as u64).to_le_bytes());
+        linker_command.args.iter().for_each(|arg| {
+            key.add(arg);
+        });
+        inputs.iter().for_each(|input| {
+            key.add(input.bytes());
+        });
+        key.key()
+    }
+
+    /// The parts of the key, for the history: the next cache miss can report the changes.
+    fn key_parts(&self, query: &LinkQuery<'_>, resolved: &ResolvedLink) -> KeyParts {
+        let ResolvedLink {
+            linker_command,
+            linker_args,
+            tools,
+            inputs,
+            ..
+        } = resolved;
+        let named = query.job.inputs.iter().zip(inputs);
+        let programs = std::iter::once(&linker_command.program).chain(&linker_args.tools);
+        KeyParts {
+            inputs: named
+                .map(|(input, digest)| (input.origin.to_string(), digest.to_string()))
+                .collect(),
+            kernels: query.job.registered.clone(),
+            stable_names: query.job.stable_names,
+            linkers: programs
+                .zip(tools)
+                .map(|(program, tool)| (program.display().to_string(), tool.digest.to_string()))
+                .collect(),
+            arguments: linker_command.args.clone(),
+            variables: variables()
+                .into_iter()
+                .map(|(name, value)| {
+                    let text = |text: OsString| text.to_string_lossy().into_owned();
+                    (text(name), text(value))
+                })
+                .collect(),
+            signing_key: self.cache.trust().map(|trust| trust.to_string()),
+        }
     }
 
     /// Copies the cached image to its output path. On a miss, returns what has changed since the
@@ -440,7 +500,7 @@ impl<'a> DeviceCache<'a> {
         };
         // The device code is in memory maps of the user's files, which may have changed since the
         // key was computed.
-        let unchanged = keys::of_device_code(query.job) == resolved.inputs;
+        let unchanged = device_code_digests(query.job) == resolved.inputs;
         if let Some(units) = units.filter(|_| unchanged) {
             self.keep_units(units, &resolved.tools, query);
         }
@@ -541,4 +601,51 @@ impl<'a> DeviceCache<'a> {
             .get_or_init(|| Tool::of(path, self.cache))
             .clone()
     }
+}
+
+/// Computes the digests of a job's device code, in order. Large inputs use all threads.
+fn device_code_digests(job: &DeviceJob<'_>) -> Vec<Digest> {
+    let known = job.inputs.iter().map(|input| input.bytes.known_digest());
+    let known: Vec<Option<&Digest>> = known.collect();
+    let unknown = job
+        .inputs
+        .iter()
+        .zip(&known)
+        .filter(|(_, known)| known.is_none());
+    let contents: Vec<&[u8]> = unknown.map(|(input, _)| input.bytes.to_link()).collect();
+    let read = if worth_threads(contents.iter().map(|bytes| bytes.len())) {
+        threads::in_parallel(|| Digest::of_all(&contents))
+    } else {
+        contents.into_iter().map(Digest::of).collect()
+    };
+    let mut read = read.into_iter();
+    known
+        .into_iter()
+        .filter_map(|known| known.cloned().or_else(|| read.next()))
+        .collect()
+}
+
+/// Computes the digest of the environment variables that compilers and linkers read.
+pub(super) fn environment_digest() -> Digest {
+    let mut key = KeyBuilder::default();
+    for (name, value) in variables() {
+        key.add(name.as_encoded_bytes())
+            .add(value.as_encoded_bytes());
+    }
+    key.digest()
+}
+
+/// The environment variables that compilers and linkers read, sorted.
+fn variables() -> Vec<(OsString, OsString)> {
+    let mut read: Vec<(OsString, OsString)> = std::env::vars_os()
+        .filter(|(name, _)| {
+            let name = name.to_string_lossy();
+            environment::TOOL_VARIABLES.contains(&name.as_ref())
+                || environment::TOOL_PREFIXES
+                    .iter()
+                    .any(|prefix| name.starts_with(prefix))
+        })
+        .collect();
+    read.sort();
+    read
 }

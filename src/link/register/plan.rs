@@ -253,7 +253,7 @@ fn contents(
             .collect());
     }
     if context.sycl > sycl::Registration::Llvm22 {
-        return Ok(vec![payload::offload_binary::sycl_binary(
+        return Ok(vec![payload::sycl_binary(
             &image_files(payload).collect::<Vec<_>>(),
         )?]);
     }
@@ -336,7 +336,7 @@ fn sycl_images(file: &Path, facts: &mut Vec<SyclFacts>) -> Result<Vec<Rope>> {
             symbols: sycl::kernels(&image),
         });
         let mut contents = Rope::default();
-        payload::offload_binary::push_image(&mut contents, file, image);
+        payload::push_image(&mut contents, file, image);
         sources.push(contents);
     }
     Ok(sources)
