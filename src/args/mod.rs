@@ -56,6 +56,13 @@ pub(crate) fn response_style(role: Role, argv: &[OsString]) -> Style {
     style
 }
 
+/// Returns `option` with the `value` behind it, as one argument.
+pub(crate) fn joined(option: &str, value: impl AsRef<OsStr>) -> OsString {
+    let mut joined = OsString::from(option);
+    joined.push(value);
+    joined
+}
+
 /// The request that a command line makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

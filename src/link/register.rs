@@ -7,7 +7,7 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 
 use crate::BUILD;
+use crate::args::joined;
 use crate::args::settings::LinkSettings;
 use crate::link::device::Tool;
 use crate::link::payload::{Group, Payload};
@@ -491,11 +492,7 @@ fn packing_arguments(
     kind: OffloadKind,
     output: &Path,
 ) -> Vec<OsString> {
-    let mut image = OsString::from("--image=file=");
-    image.push(file);
-    image.push(OsStr::new(&format!(
-        ",triple={triple},arch={arch},kind={}",
-        kind.name()
-    )));
+    let mut image = joined("--image=file=", file);
+    image.push(format!(",triple={triple},arch={arch},kind={}", kind.name()));
     vec!["-o".into(), output.into(), image]
 }

@@ -368,8 +368,7 @@ fn needed_libraries(
                 .chain(run_paths.folders())
                 .map(|folder| folder.join(name))
                 .find(|path| path.is_file());
-            let exact_name: OsString = [OsStr::new(":"), name].into_iter().collect();
-            if let Some(path) = there.or_else(|| search.library(&exact_name, false)) {
+            if let Some(path) = there.or_else(|| search.exact(name)) {
                 todo.push(path.clone());
                 found.insert(name.to_owned(), path);
             }

@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use super::codegen_options::OptionStyle;
 use super::codegen_threads::FIRST_PARTITIONING_RELEASE;
 use super::{ArgList, DeviceContext, libraries, nvlink};
+use crate::args::joined;
 use crate::args::settings::{BitcodeLibrary, LlvmOption};
 use crate::link::select::DeviceJob;
 use crate::toolchain;
@@ -45,7 +46,7 @@ pub(super) fn arguments(
         .device
         .llvm_options
         .iter()
-        .map(|option| prefixed("--plugin-opt=", option.value()))
+        .map(|option| joined("--plugin-opt=", option.value()))
         .collect();
     add_linker_args(
         &mut args,
@@ -63,7 +64,8 @@ pub(super) fn arguments(
     if target.is_amdgcn() && job.modules.alone && !compiles_each(target, context) {
         // The link of HIP's old driver. No other image calls this code.
         args.arg("-Wl,-plugin-opt=-amdgpu-internalize-symbols");
-        if partitions_by_default(context) {
+        // With these releases, the old driver generates code in parts.
+        if at_least(context, FIRST_PARTITIONING_RELEASE) {
             args.arg("-Wl,--lto-partitions=8");
         }
     }
@@ -170,11 +172,6 @@ fn input_files(
             args.arg(word);
         }
     }
-}
-
-/// Whether HIP's old driver of the compiler's release generates code in parts.
-fn partitions_by_default(context: &DeviceContext<'_>) -> bool {
-    at_least(context, FIRST_PARTITIONING_RELEASE)
 }
 
 /// Whether each bitcode input for `target` is compiled by itself before the link (`--no-lto`,
@@ -308,12 +305,6 @@ fn add_user_args(
     } else {
         add_linker_args(args, words, of_user);
     }
-}
-
-fn prefixed(prefix: &str, value: &OsStr) -> OsString {
-    let mut all = OsString::from(prefix);
-    all.push(value);
-    all
 }
 
 /// Adds the arguments for wrapper options that drivers before LLVM 21 pass.

@@ -16,6 +16,7 @@ use super::distributor::Report;
 use super::link_cache::{LinkQuery, ResolvedLink};
 use super::messages;
 use super::running::Completed;
+use crate::args::joined;
 use crate::args::settings::{Distribute, Jobs, Launching, LinkSettings};
 use crate::link::select::DeviceJob;
 use crate::toolchain::Compiler;
@@ -113,12 +114,12 @@ impl Distribution {
         let lifeline = self
             .lifeline
             .iter()
-            .map(|(path, _)| option("--lifeline=", path));
-        let args = [at_once.into(), option("--report=", &self.report)]
+            .map(|(path, _)| joined("--lifeline=", path));
+        let args = [at_once.into(), joined("--report=", &self.report)]
             .into_iter()
             .chain(lifeline);
         let args = args.chain(self.distributor_args.iter().cloned());
-        let args = args.map(|word| option("--thinlto-distributor-arg=", word));
+        let args = args.map(|word| joined("--thinlto-distributor-arg=", word));
         self.args.iter().cloned().chain(args).collect()
     }
 
@@ -215,15 +216,15 @@ fn linker_args(
         return Err("a path is not in UTF-8".to_owned());
     }
     let mut args = vec![
-        option("--thinlto-distributor=", own_executable(query.image)?),
-        option("--thinlto-remote-compiler=", &compiler.path),
+        joined("--thinlto-distributor=", own_executable(query.image)?),
+        joined("--thinlto-remote-compiler=", &compiler.path),
         "--thinlto-remote-compiler-prepend-arg=--no-default-config".into(),
         "--thinlto-distributor-arg=thinlto-distributor".into(),
     ];
     args.extend(
         compiler_args
             .iter()
-            .map(|word| option("--thinlto-remote-compiler-arg=", word)),
+            .map(|word| joined("--thinlto-remote-compiler-arg=", word)),
     );
     Ok(args)
 }
@@ -248,7 +249,7 @@ fn distributor_args(settings: &LinkSettings, session: &Session) -> Vec<OsString>
             .folder
             .iter()
             .filter(|cache| cache.is_by_option())
-            .map(|cache| option("--cache=", &cache.value)),
+            .map(|cache| joined("--cache=", &cache.value)),
     );
     if session
         .launcher
@@ -262,7 +263,7 @@ fn distributor_args(settings: &LinkSettings, session: &Session) -> Vec<OsString>
         launcher
             .iter()
             .filter(|launcher| launcher.is_by_option())
-            .map(|launcher| option("--launcher=", &launcher.value)),
+            .map(|launcher| joined("--launcher=", &launcher.value)),
     );
     args.extend(
         wait.iter()
@@ -308,12 +309,6 @@ fn names(job: &DeviceJob<'_>, files: &[PathBuf]) -> Vec<(String, String)> {
     pairs
         .map(|(file, input)| (file.display().to_string(), input.origin.to_string()))
         .collect()
-}
-
-fn option(name: &str, value: impl Into<OsString>) -> OsString {
-    let mut option = OsString::from(name);
-    option.push(value.into());
-    option
 }
 
 /// Checks that the linker can start distributors, and that linker and compiler are from the same

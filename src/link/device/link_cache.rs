@@ -34,7 +34,7 @@ use super::DeviceContext;
 use super::distribution::Distribution;
 use super::messages::{Hit, LogLine};
 use super::running::{Attempt, Completed, RunContext};
-use crate::args::gnu_ld;
+use crate::args::{gnu_ld, joined};
 use crate::build_log::{Cost, Outcome, now_us};
 use crate::link::inputs::worth_threads;
 use crate::link::select::DeviceJob;
@@ -425,9 +425,7 @@ impl<'a> DeviceCache<'a> {
             .unwrap_or_default();
         let mut args = resolved.linker_command.filled(inputs, query.image, &dump);
         if resolved.linker_args.linker != Linker::Nvidia {
-            let mut option = OsString::from("--dependency-file=");
-            option.push(dependencies);
-            args.push(option);
+            args.push(joined("--dependency-file=", dependencies));
         }
         if resolved.linker_args.linker == Linker::Lld && self.session.shell.is_terminal() {
             // The linker's stderr is a pipe, so colours must be forced.

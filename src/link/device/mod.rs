@@ -32,6 +32,7 @@ pub(crate) use libraries::{
 pub(crate) use link_cache::{Tool, history};
 pub(crate) use nvlink::{needs_no_compiler, required_symbols};
 
+use crate::args;
 use crate::args::settings::{Jobs, LinkSettings, MemoryLimit};
 use crate::build_log::Log;
 use crate::link::scan::{DeviceImage, Form};
@@ -117,9 +118,7 @@ impl ArgList {
 
     /// Adds `prefix` and `value` as one argument.
     pub(super) fn joined(&mut self, prefix: &str, value: &OsStr) -> &mut Self {
-        let mut joined = OsString::from(prefix);
-        joined.push(value);
-        self.arg(joined)
+        self.arg(args::joined(prefix, value))
     }
 
     pub(super) fn finish(self) -> Vec<OsString> {

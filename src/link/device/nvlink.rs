@@ -144,9 +144,7 @@ pub(super) fn command(
         if job.is_open {
             args.arg("-ignore-host-info");
         }
-        let mut option = OsString::from(NVVM_PATH);
-        option.push(nvvm);
-        args.arg(option);
+        args.joined(NVVM_PATH, nvvm.as_os_str());
     }
     args.arg("-o")
         .path(output)

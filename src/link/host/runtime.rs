@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use crate::args::Role;
 use crate::args::settings::{InputName, LinkSettings};
+use crate::args::{Role, joined};
 use crate::link::inputs::Inputs;
 use crate::link::inputs::search::{Naming, Search};
 use crate::link::scan::{DeviceImage, HostFacts};
@@ -110,11 +110,7 @@ pub(crate) fn openmp_runtime(
     let unfound = target == Mention::Missing || omp == Mention::Missing;
     let folder = folder
         .filter(|_| wants_target || wants_omp || unfound)
-        .map(|folder| {
-            let mut option = OsString::from("-L");
-            option.push(folder);
-            option
-        });
+        .map(|folder| joined("-L", folder));
     if !wants_target && !wants_omp {
         return Ok(Runtime {
             args: folder.into_iter().collect(),

@@ -6,6 +6,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::args::joined;
+
 /// The naming scheme of libraries.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Naming {
@@ -138,12 +140,23 @@ impl Search {
             .filter(|_| self.naming == Naming::MinGw)
             .map_or(name, OsStr::from_bytes);
         let ends = shared.iter().filter(|_| !prefer_static).chain(archives);
-        let named = |(start, end): &(&str, &str)| {
-            let mut file = OsString::from(start);
-            file.push(name);
-            with_end(&file, end)
-        };
+        let named = |(start, end): &(&str, &str)| with_end(&joined(start, name), end);
         self.first(&ends.map(named).collect::<Vec<_>>())
+    }
+
+    /// Finds the file for `-l:<name>`.
+    pub(crate) fn exact(&self, name: impl AsRef<OsStr>) -> Option<PathBuf> {
+        self.library(&joined(":", name), false)
+    }
+
+    /// Finds the script that an option names: linkers look in the current directory and in the
+    /// library directories.
+    pub(crate) fn script(&self, name: &Path) -> Option<PathBuf> {
+        if name.is_file() {
+            Some(name.to_path_buf())
+        } else {
+            self.exact(name)
+        }
     }
 
     /// Finds the file that a linker script names. If the name is absolute and the script is in the

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use crate::args::joined;
 use crate::args::settings::LinkSettings;
 use crate::link::device::{Linked, Tool};
 use crate::link::select::DeviceJob;
@@ -452,9 +453,7 @@ fn cuda_image(
             .strip_prefix("sm_")
             .unwrap_or(&image.target.arch);
         let option = format!("--image3=kind=elf,sm={arch},file=");
-        let mut with_file = OsString::from(&option);
-        with_file.push(&image.path);
-        args.push(with_file);
+        args.push(joined(&option, &image.path));
         described.push((image.path.as_path(), option));
     }
     let cmd = Cmd {
@@ -632,14 +631,9 @@ fn bundler_command(
         )
         .into(),
     );
-    let option = |name: &str, file: &Path| {
-        let mut option = OsString::from(name);
-        option.push(file);
-        option
-    };
     args.push("-input=/dev/null".into());
-    args.extend(images.iter().map(|image| option("-input=", &image.path)));
-    args.push(option("-output=", output));
+    args.extend(images.iter().map(|image| joined("-input=", &image.path)));
+    args.push(joined("-output=", output));
     Ok((
         toolchain::llvm_tool("clang-offload-bundler", &context.settings.device),
         args,

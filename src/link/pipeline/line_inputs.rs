@@ -120,9 +120,7 @@ impl Link<'_> {
             let found = if script.exists() {
                 script.clone()
             } else {
-                search
-                    .library(&exact(script), false)
-                    .unwrap_or(script.clone())
+                search.exact(script).unwrap_or(script.clone())
             };
             faults.extend(unreadable(&found, script));
         }
@@ -223,20 +221,10 @@ fn unreadable(path: &Path, name: &Path) -> Option<String> {
     })
 }
 
-/// The name of a file in the form of `-l:NAME`.
-fn exact(file: &Path) -> OsString {
-    [OsStr::new(":"), file.as_os_str()].into_iter().collect()
-}
-
-/// Returns the script that an option names, as an input after all others. Linkers look for it in
-/// the current directory and in the library directories.
+/// Returns the script that an option names, as an input after all others.
 fn script_spec(script: &Path, search: &Search) -> Option<InputSpec> {
-    let found = if script.is_file() {
-        Some(script.to_path_buf())
-    } else {
-        search.library(&exact(script), false)
-    };
-    found
+    search
+        .script(script)
         .filter(|path| inputs::is_script(path))
         .map(|path| InputSpec::requested(InputName::File(path)))
 }

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::args::{Arg, ArgKind, ArgumentList, Id};
+use crate::args::{Arg, ArgKind, ArgumentList, Id, joined};
 use crate::link::inputs::search::Search;
 
 /// The directory of all files.
@@ -136,9 +136,7 @@ impl<'a> ReproducedLine<'a> {
 
     /// Appends an option for a directory.
     pub(super) fn folder(&mut self, option: &str, folder: &Path) {
-        let mut arg = OsString::from(option);
-        arg.push(self.root.place(folder));
-        self.args.push(arg);
+        self.args.push(joined(option, self.root.place(folder)));
     }
 
     fn argument(&mut self, arg: &Arg, tokens: &[OsString]) {
@@ -182,16 +180,7 @@ impl<'a> ReproducedLine<'a> {
     }
 
     fn script(&mut self, path: &Path) -> Option<OsString> {
-        let in_folder = || {
-            let mut exact = OsString::from(":");
-            exact.push(path);
-            self.search.library(&exact, false)
-        };
-        let found = if path.is_file() {
-            Some(path.to_path_buf())
-        } else {
-            in_folder()
-        }?;
+        let found = self.search.script(path)?;
         self.scripts.push(found.clone());
         Some(self.input(&found))
     }

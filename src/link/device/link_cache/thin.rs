@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use super::file_snapshot;
 use super::linker_args::Linker;
 use super::{DeviceCache, LinkQuery, ResolvedLink, Tool};
+use crate::args::joined;
 use offld_system::clock;
 use offld_system::opened::OpenedFiles;
 use offld_system::store::{BlobName, Cache, Digest, Key, KeyBuilder, Scope};
@@ -185,9 +186,7 @@ impl ThinCache {
     /// The linker arguments for the directory. They are not part of the cache key, because the
     /// image is the same.
     pub(super) fn arguments(&self) -> [OsString; 2] {
-        let mut folder = OsString::from("--thinlto-cache-dir=");
-        folder.push(&self.folder);
-        [folder, POLICY.into()]
+        [joined("--thinlto-cache-dir=", &self.folder), POLICY.into()]
     }
 
     /// Determines after the link which objects ld.lld has added and used.
