@@ -8,9 +8,8 @@ use anyhow::Result;
 use super::DeviceContext;
 use crate::args::settings::LtoPartitions;
 use crate::link::select::DeviceJob;
-use crate::toolchain;
 use offld_system::threads;
-use offload_formats::{bitcode, magic};
+use offload_formats::magic;
 
 // Number of threads that a device link can use: one per ThinLTO unit, or one per partition of full
 // LTO.
@@ -49,21 +48,16 @@ pub(super) struct CodegenThreads {
 impl CodegenThreads {
     /// Reads the options in `args`, the arguments of the compiler or of the linker that it runs.
     pub(super) fn of(job: &DeviceJob<'_>, context: &DeviceContext<'_>, args: &[OsString]) -> Self {
-        let by_lld = job.target.is_amdgcn()
-            || job.target.is_cpu() && toolchain::is_ld_lld(context.host_linker);
-        if !by_lld || context.settings.device.no_lto || threads::is_short() {
+        if !context.links_by_lld(&job.target)
+            || context.settings.device.no_lto
+            || threads::is_short()
+        {
             return CodegenThreads {
                 wanted: 1,
                 told: false,
             };
         }
-        let is_thin =
-            |bytes: &[u8]| magic::is_bitcode(bytes) && bitcode::is_thin(bytes).unwrap_or(false);
-        let thin = job
-            .inputs
-            .iter()
-            .filter(|input| is_thin(&input.bytes))
-            .count();
+        let thin = job.inputs.iter().filter(|input| input.is_thin()).count();
         wanted(thin, args.iter().map(OsString::as_os_str))
     }
 
@@ -182,10 +176,9 @@ fn obstacle(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> Option<String> 
 
 /// Bytes of bitcode that the linker optimizes as one module.
 fn full_bitcode(job: &DeviceJob<'_>) -> usize {
-    let full = |bytes: &[u8]| magic::is_bitcode(bytes) && !bitcode::is_thin(bytes).unwrap_or(false);
     job.inputs
         .iter()
-        .filter(|input| full(&input.bytes))
+        .filter(|input| magic::is_bitcode(&input.bytes) && !input.is_thin())
         .map(|input| input.bytes.len())
         .sum()
 }

@@ -27,7 +27,6 @@ use offld_system::run::{self, Cmd};
 use offld_system::session::Session;
 use offld_system::threads;
 use offload_formats::error::StepFailed;
-use offload_formats::{bitcode, magic};
 
 /// First LLVM release whose ld.lld starts distributors.
 const FIRST_RELEASE: u32 = 22;
@@ -74,9 +73,7 @@ impl Distribution {
         context: &DeviceContext<'_>,
         session: &Session,
     ) -> Option<Result<Distribution, String>> {
-        let is_thin =
-            |bytes: &[u8]| magic::is_bitcode(bytes) && bitcode::is_thin(bytes).unwrap_or(false);
-        if !resolved.is_lld() || !query.job.inputs.iter().any(|input| is_thin(&input.bytes)) {
+        if !resolved.is_lld() || !query.job.inputs.iter().any(|input| input.is_thin()) {
             return None;
         }
         // If offld is a library, the current executable is not offld. The linker cannot start such

@@ -37,7 +37,7 @@ use crate::args::settings::{Jobs, LinkSettings, MemoryLimit};
 use crate::build_log::Log;
 use crate::link::scan::{DeviceImage, Form};
 use crate::link::select::DeviceJob;
-use crate::toolchain::Compiler;
+use crate::toolchain::{self, Compiler};
 use offld_system::io::bytes::Bytes;
 use offld_system::progress::Progress;
 use offld_system::response::Style;
@@ -89,7 +89,7 @@ pub(crate) struct DeviceContext<'a> {
     pub host_triple: &'a str,
     /// The linker of the host link. Device links for the host's architecture use it as well
     /// (docs/spec/faults.md F34).
-    pub host_linker: &'a std::path::Path,
+    pub host_linker: &'a Path,
     /// Arguments to preload ld.lld for the host's architecture, if it can be preloaded.
     pub preload_args: Option<Vec<OsString>>,
     /// Libraries of the host link that device code for CPUs may use.
@@ -100,6 +100,13 @@ pub(crate) struct DeviceContext<'a> {
     /// Called once a device link is running, so that the caller can do other work meanwhile. Each
     /// device link may call it.
     pub while_running: &'a (dyn Fn() + Sync),
+}
+
+impl DeviceContext<'_> {
+    /// Whether the compiler links for `target` with ld.lld.
+    fn links_by_lld(&self, target: &Target) -> bool {
+        target.is_amdgcn() || target.is_cpu() && toolchain::is_ld_lld(self.host_linker)
+    }
 }
 
 /// The arguments of a compiler or linker so far, in order.
@@ -348,7 +355,7 @@ fn plan<'a>(
 // The target is read from the ELF header, or from the OffloadBinary for SYCL.
 
 /// Reads the images of the options, in order.
-pub(crate) fn override_images(options: &[(String, std::path::PathBuf)]) -> Result<Vec<Linked>> {
+pub(crate) fn override_images(options: &[(String, PathBuf)]) -> Result<Vec<Linked>> {
     options
         .iter()
         .map(|(kind, file)| {

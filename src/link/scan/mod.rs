@@ -22,7 +22,7 @@ use offload_formats::bitcode;
 use offload_formats::coff::drectve::Directives;
 use offload_formats::error::Malformed;
 use offload_formats::fatbin::{Entry, Kind};
-use offload_formats::magic::{Magic, magic};
+use offload_formats::magic::{self, Magic, magic};
 use offload_formats::model::{Generation, OffloadKinds, Origin};
 use offload_formats::offload_binary;
 use offload_formats::offload_sections::{HIP_WRAPPERS, RELOCATABLE};
@@ -83,6 +83,11 @@ impl<'a> DeviceImage<'a> {
             debug: self.debug,
             bytes,
         }
+    }
+
+    /// Whether the code is a ThinLTO module.
+    pub(crate) fn is_thin(&self) -> bool {
+        magic::is_bitcode(&self.bytes) && bitcode::is_thin(&self.bytes).unwrap_or(false)
     }
 
     /// Decompresses the code, if it is compressed.

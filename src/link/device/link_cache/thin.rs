@@ -35,7 +35,6 @@ use crate::args::joined;
 use offld_system::clock;
 use offld_system::opened::OpenedFiles;
 use offld_system::store::{BlobName, Cache, Digest, Key, KeyBuilder, Scope};
-use offload_formats::{bitcode, magic};
 
 /// The version of the record format, which is part of the record's key.
 const VERSION: &str = "thin 2";
@@ -147,11 +146,9 @@ impl ThinCache {
         cache: &Cache,
     ) -> Result<Option<ThinCache>, String> {
         let inputs = &query.job.inputs;
-        let is_thin =
-            |bytes: &[u8]| magic::is_bitcode(bytes) && bitcode::is_thin(bytes).unwrap_or(false);
         // For a single unit, the cached image is enough.
         let worth = resolved.linker_args.linker == Linker::Lld && inputs.len() > 1;
-        if !worth || !inputs.iter().any(|input| is_thin(&input.bytes)) {
+        if !worth || !inputs.iter().any(|input| input.is_thin()) {
             return Ok(None);
         }
         let names = &resolved.linker_args.files;
