@@ -305,11 +305,7 @@ fn registration_object(
     context: &RegisterContext<'_>,
     session: &Session,
 ) -> Result<Vec<u8>> {
-    let request = Request::Make {
-        form: Form::Object,
-        plan: plan.clone(),
-    }
-    .encode()?;
+    let request = object_request(plan)?;
     let (Some(cache), Ok(program)) = (context.cache, find_program()) else {
         return context.llvm.make_encoded(&request, purpose);
     };
@@ -352,12 +348,7 @@ fn registration_object(
 
 /// Returns the request for the object of `plan`, if the object is not in the cache.
 fn missing_request(plan: &Plan, context: &RegisterContext<'_>) -> Option<Vec<u8>> {
-    let request = Request::Make {
-        form: Form::Object,
-        plan: plan.clone(),
-    }
-    .encode()
-    .ok()?;
+    let request = object_request(plan).ok()?;
     let Some(cache) = context.cache else {
         return Some(request);
     };
@@ -367,6 +358,13 @@ fn missing_request(plan: &Plan, context: &RegisterContext<'_>) -> Option<Vec<u8>
     let found = known
         .and_then(|generator| cache.record(object_key(&request, &generator, cache), Scope::Code));
     found.is_none().then_some(request)
+}
+
+/// Returns the request for the object of `plan`.
+fn object_request(plan: &Plan) -> Result<Vec<u8>> {
+    let plan = plan.clone();
+    let form = Form::Object;
+    Request::Make { form, plan }.encode()
 }
 
 /// Returns the identity of the program that generates objects, if a lookup can succeed with it. A

@@ -24,7 +24,7 @@ use anyhow::{Context, Result, bail};
 use tar::{Builder, EntryType, Header};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::args::settings::{Destination, InputName, InputSpec, InputState, LinkSettings};
+use crate::args::settings::{Destination, InputName, InputSpec, LinkSettings};
 use crate::args::{self, ArgKind, ArgumentList, Role};
 use crate::link::host;
 use crate::link::inputs::search::{Naming, Search};
@@ -169,7 +169,7 @@ fn files(
         .chain(&line.files)
         .cloned()
         .collect();
-    files.extend(opened.opened.into_iter().map(|file| file.path));
+    files.extend(paths_of(opened));
     files.extend(opened_files(
         line.scripts.iter().cloned().map(InputName::File),
         link.search,
@@ -186,12 +186,7 @@ fn files(
             Naming::Unix,
             &multiarch,
         );
-        files.extend(
-            inputs::files(&settings.inputs, &search)
-                .opened
-                .into_iter()
-                .map(|file| file.path),
-        );
+        files.extend(paths_of(inputs::files(&settings.inputs, &search)));
     }
     if let Some(compiler) = &tools.compiler {
         files.extend(tools.cpus.iter().flat_map(|cpu| {
@@ -404,20 +399,12 @@ fn files_of_compiler(compiler: &Compiler, triple: &str, sysroot: Option<&Path>) 
 
 /// Returns the files that are opened for inputs with these names.
 fn opened_files(names: impl Iterator<Item = InputName>, search: &Search) -> Vec<PathBuf> {
-    let specs: Vec<InputSpec> = names.map(spec_of).collect();
-    inputs::files(&specs, search)
-        .opened
-        .into_iter()
-        .map(|file| file.path)
-        .collect()
+    let specs: Vec<InputSpec> = names.map(InputSpec::requested).collect();
+    paths_of(inputs::files(&specs, search)).collect()
 }
 
-fn spec_of(name: InputName) -> InputSpec {
-    InputSpec {
-        name,
-        state: InputState::default(),
-        token: 0,
-    }
+fn paths_of(files: OpenedFiles) -> impl Iterator<Item = PathBuf> {
+    files.opened.into_iter().map(|file| file.path)
 }
 
 // Texts of a reproduction: the script that repeats the link, the original command line, and the

@@ -134,6 +134,18 @@ pub(crate) struct Group {
     pub members: Vec<usize>,
 }
 
+impl Group {
+    /// The number of images of its payload. The runtimes of CUDA and HIP get one container for all
+    /// devices.
+    pub(crate) fn image_count(&self) -> usize {
+        if self.kind == OffloadKind::OpenMp {
+            self.members.len()
+        } else {
+            1
+        }
+    }
+}
+
 /// The properties of an image that decide its registration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RegisteredImage<'a> {

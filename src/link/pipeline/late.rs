@@ -75,12 +75,6 @@ pub(super) fn can_be_beside(settings: &LinkSettings, groups: &[Group]) -> bool {
 /// SYCL.
 pub(super) fn payloads_of(groups: &[Group]) -> Vec<Payload> {
     let of_group = |group: &Group| {
-        // The runtimes of CUDA and HIP get one container for all devices.
-        let count = if group.kind == OffloadKind::OpenMp {
-            group.members.len()
-        } else {
-            1
-        };
         let image = || PayloadImage {
             contents: Rope::default(),
             image: 0..0,
@@ -91,7 +85,7 @@ pub(super) fn payloads_of(groups: &[Group]) -> Vec<Payload> {
             kind: group.kind,
             generation: group.generation,
             modules: group.modules.clone(),
-            images: (0..count).map(|_| image()).collect(),
+            images: (0..group.image_count()).map(|_| image()).collect(),
         }
     };
     groups.iter().map(of_group).collect()

@@ -148,11 +148,15 @@ impl Link<'_> {
             entry_is_named,
             ..
         } = &self.settings.host;
-        let Scanned { inputs, facts, .. } = *scanned;
+        let Scanned {
+            inputs,
+            images,
+            facts,
+        } = *scanned;
         let is_coff = facts
             .iter()
             .any(|facts| matches!(facts.machine, Some(Machine::Coff(_))));
-        let has_members = scanned.needs_members();
+        let has_members = scan::needs_members(images, inputs);
         // Without archive members, the reading order does not matter.
         let family = (has_members && !is_coff).then(|| toolchain::linker_family(&self.linker));
         let reading = family.map_or(Reading::AnyOrder, reading);

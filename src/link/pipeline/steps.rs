@@ -17,19 +17,18 @@ use crate::link::host::Done;
 use crate::link::inputs::Inputs;
 use crate::link::scan::{self, DeviceImage, HostFacts};
 use crate::link::select::{self, DeviceJob, ForAnotherTarget, OnTheHost, Selection};
-use offld_system::io::bytes::Bytes;
-use offload_formats::error::{Silent, StepFailed, step_failed};
-use offload_formats::magic::Magic;
-use offload_formats::{bitcode, kernels, offload_binary};
-
 use crate::link::{host, reproduce};
 use crate::toolchain::{self, Compiler};
+use offld_system::io::bytes::Bytes;
 use offld_system::posix_shell;
 use offld_system::run::{self, Cmd};
 use offld_system::trace::span;
+use offload_formats::error::{Silent, StepFailed, step_failed};
+use offload_formats::magic::Magic;
 use offload_formats::model::{ObjectFormat, OffloadKind, Origin, printable_name};
 use offload_formats::registration::{self, sycl};
 use offload_formats::target::Target;
+use offload_formats::{bitcode, kernels, offload_binary};
 
 /// Returns the device compiler's answer to `-mllvm --help` and the like, which request a list of
 /// LLVM's options instead of a link.
@@ -499,11 +498,6 @@ impl Link<'_> {
 }
 
 impl Scanned<'_> {
-    /// Whether the symbols of archive members decide about device code.
-    pub(super) fn needs_members(&self) -> bool {
-        scan::needs_members(self.images, self.inputs)
-    }
-
     /// Returns the report of failed device links, with advice about the symbols that they left
     /// undefined.
     pub(super) fn with_hints(
@@ -698,14 +692,18 @@ fn undefined_in_modules(job: &DeviceJob<'_>) -> Option<String> {
     let undefined = select::undefined_device_symbols(job);
     let launches = undefined.iter().any(|(name, _)| name.starts_with(LAUNCHES));
     let lines = undefined.iter().map(|(name, origin)| {
-        let text = String::from_utf8_lossy(name);
-        let name = kernels::demangled(&text).unwrap_or_else(|| printable_name(name));
+        let name = source_name(name);
         format!("no input defines the device symbol `{name}`, which {origin} needs")
     });
     let advice =
         "kernels that launch kernels need the library of the device runtime: pass -lcudadevrt";
     let lines: Vec<String> = lines.chain(launches.then(|| advice.to_owned())).collect();
     (!lines.is_empty()).then(|| lines.join("\n  "))
+}
+
+/// The name of a symbol in the source, if it can be demangled.
+fn source_name(symbol: &[u8]) -> String {
+    kernels::demangled(&String::from_utf8_lossy(symbol)).unwrap_or_else(|| printable_name(symbol))
 }
 
 /// Returns the advice about symbols that an input defines only for targets without an image in this
@@ -753,8 +751,7 @@ fn for_another_target(jobs: &[DeviceJob<'_>], found: &[DeviceImage<'_>]) -> Vec<
         };
         format!(
             "{origin} defines `{}`{more} for {} only, and this image is for {}: {link_for}compile the source of {origin} for {}",
-            kernels::demangled(&String::from_utf8_lossy(symbol))
-                .unwrap_or_else(|| printable_name(symbol)),
+            source_name(symbol),
             name(has),
             name(wanted),
             name(wanted)

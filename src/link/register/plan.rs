@@ -3,7 +3,6 @@
 //! images of a kind. If the user is shown the module, or the output is linked again, small images
 //! are part of the plan, as with LLVM's tools.
 
-use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -28,17 +27,11 @@ const INLINE_LIMIT: u64 = 1 << 20;
 /// Returns the plan for the images of `group` before they are linked; none if it depends on their
 /// contents.
 pub(super) fn before(group: &Group, context: &RegisterContext<'_>) -> Option<Plan> {
-    // The runtimes of CUDA and HIP get one file for all devices.
-    let images = if group.kind == OffloadKind::OpenMp {
-        group.members.len()
-    } else {
-        1
-    };
     plan_of_symbols(
         group.kind,
         group.generation,
         &group.modules,
-        images,
+        group.image_count(),
         context,
     )
 }
@@ -365,29 +358,18 @@ fn tag(kind: OffloadKind, generation: Generation) -> Xxh3 {
 /// others, so the hash includes the images and the output's name; the same link gives the same
 /// bytes. For other outputs, no image is read.
 pub(super) fn tag_of_contents(payload: &Payload, context: &RegisterContext<'_>) -> Result<u64> {
-    let mut hash = Hash(tag(payload.kind, payload.generation));
+    let mut hash = tag(payload.kind, payload.generation);
     if context.settings.host.relocatable {
-        hash.0.update(context.output.as_os_str().as_encoded_bytes());
+        hash.update(context.output.as_os_str().as_encoded_bytes());
         for image in &payload.images {
             image
                 .contents
-                .write_to(&mut hash)
+                .for_each_chunk(|chunk| {
+                    hash.update(chunk);
+                    Ok(())
+                })
                 .context("cannot read a linked image")?;
         }
     }
-    Ok(hash.0.digest())
-}
-
-/// A writer that hashes its input.
-struct Hash(Xxh3);
-
-impl Write for Hash {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    Ok(hash.digest())
 }
