@@ -75,10 +75,7 @@ pub use facade::{
 };
 #[cfg(fuzzing)]
 pub use link::read_input;
-pub use offload_files::check::report as check_report;
 pub use offload_files::contents::report as inspect_report;
-pub use offload_files::diff::report as diff_report;
-pub use offload_files::gate::report as gate_report;
 pub use offload_files::size::report as size_report;
 pub use offload_formats as formats;
 pub use offload_formats::error::Error;
@@ -91,6 +88,24 @@ mod reference;
 
 /// The version of this library.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Results of [`check()`] as plain data, with the names that `offld check --json` writes
+/// (docs/reference/json.md).
+pub mod check_report {
+    pub use offload_files::check::report::{Answer, FileCheck, Finding, Load, Report, UnitCheck};
+}
+
+/// Results of [`diff()`] as plain data, with the names that `offld diff --json` writes
+/// (docs/reference/json.md).
+pub mod diff_report {
+    pub use offload_files::diff::report::{ArchDiff, Change, Fact, Kind, Report};
+}
+
+/// Results of [`gate()`] as plain data, with the names that `offld gate --json` writes
+/// (docs/reference/json.md).
+pub mod gate_report {
+    pub use offload_files::gate::report::{Report, RuleReport, Violation};
+}
 
 /// The build of the programs `offld` and `offld-llvm`: the versions of their protocol and of this
 /// crate, and a digest of the sources. Two programs with the same name encode registrations in the

@@ -177,7 +177,7 @@ pub(super) fn diff(options: Diff, shell: &Arc<Shell>) -> Result<()> {
     let report = diff::diff(&request, &session)?;
     Selected::check(&selection, shell)?;
     if let Some(path) = &options.html {
-        diff::html::save(&report, path)?;
+        diff::report::save_page(&report, path)?;
     }
     let style = Style {
         mangled: options.no_demangle,
@@ -186,9 +186,9 @@ pub(super) fn diff(options: Diff, shell: &Arc<Shell>) -> Result<()> {
     let text = if options.json {
         report.to_json()?
     } else if options.markdown {
-        diff::text::markdown(&report)
+        diff::report::markdown(&report)
     } else {
-        diff::text::text(&report, style)
+        diff::report::text(&report, style)
     };
     finish(
         &text,
@@ -246,7 +246,7 @@ pub(super) fn check(options: Check, shell: &Arc<Shell>) -> Result<()> {
     let text = if options.json {
         report.to_json()?
     } else {
-        check::text::text(&report, shell.stdout_style())
+        check::report::text(&report, shell.stdout_style())
     };
     let status = match report.answer {
         Answer::Yes => 0,
@@ -317,9 +317,9 @@ pub(super) fn gate(options: Gate, shell: &Arc<Shell>) -> Result<()> {
     let text = if options.json {
         report.to_json()?
     } else if options.markdown {
-        gate::text::markdown(&report)
+        gate::report::markdown(&report)
     } else {
-        gate::text::text(&report)
+        gate::report::text(&report)
     };
     // A file that could not be read may hide a violation.
     let status = match (report.errors.is_empty(), report.passes()) {

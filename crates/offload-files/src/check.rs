@@ -2,13 +2,12 @@
 //! runtime would load on a device. [`crate::contents`] finds the images and groups them as runtimes
 //! see them, and [`offload_formats::registration`] reads the registrations. `findings` looks for
 //! errors, `modules` handles images that nothing registers, and `choose` selects the image for a
-//! device. `report` is the result as data and `text` as text.
+//! device. `report` is the result, as data and as text.
 
 mod choose;
 mod findings;
 mod modules;
 pub mod report;
-pub mod text;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,12 +1,17 @@
-//! Results of `offld::check` as plain data, with the names that `offld check --json`
-//! writes (docs/reference/json.md).
+//! The result of `offld::check` as plain data, with the names that `offld check --json` writes
+//! (docs/reference/json.md), and as text: a line for each file, the reasons for its answer, and the
+//! verdict on all files.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde::Serialize;
 
 use crate::contents::units::Unit;
 use offld_system::shell;
+use offld_system::terminal::{Colour, Style, wrapped};
 use offload_formats::error::Error;
-use offload_formats::model::OffloadKind;
+use offload_formats::model::{OffloadKind, printable};
 use offload_formats::registration::read::Registered;
 
 /// The version of the report's format.
@@ -231,4 +236,262 @@ impl Finding {
             ..self
         }
     }
+}
+
+// The report as text.
+
+/// Limit of the findings of one type that are shown; JSON has them all.
+const SHOWN: usize = 10;
+
+/// The report as text.
+pub fn text(report: &Report, style: Style) -> String {
+    let mut out = String::new();
+    for file in &report.files {
+        file_text(&mut out, file, !report.devices.is_empty(), style);
+    }
+    let count = |answer: Answer| {
+        report
+            .files
+            .iter()
+            .filter(|file| file.answer == answer)
+            .count()
+    };
+    let others = [
+        Answer::Unreadable,
+        Answer::No,
+        Answer::Unknown,
+        Answer::NotApplicable,
+    ]
+    .into_iter()
+    .filter(|answer| count(*answer) > 0)
+    .map(|answer| format!("{} {}", count(answer), answer.name()))
+    .collect::<Vec<_>>();
+    let files = report.files.len();
+    let counts = match files {
+        0 => " (no file with device code)".to_owned(),
+        1 => String::new(),
+        _ if others.is_empty() => String::new(),
+        _ => format!(" ({} of {files} files)", others.join(", ")),
+    };
+    let _ = writeln!(out, "verdict: {}{counts}", answer(report.answer, style));
+    wrapped(&out, style.width)
+}
+
+/// The name of an answer, in its colour.
+fn answer(answer: Answer, style: Style) -> String {
+    let colour = match answer {
+        Answer::Yes => Colour::Good,
+        Answer::Unknown | Answer::NotApplicable => Colour::Unsure,
+        Answer::No | Answer::Unreadable => Colour::Bad,
+    };
+    style.paint(colour, answer.name())
+}
+
+fn file_text(out: &mut String, file: &FileCheck, asked: bool, style: Style) {
+    let member = file
+        .members
+        .iter()
+        .map(|member| format!("({})", printable(member)))
+        .collect::<String>();
+    let _ = writeln!(
+        out,
+        "{}{member}: {}",
+        printable(&file.file),
+        answer(file.answer, style)
+    );
+    let summary = if asked {
+        loads(&file.units, style)
+    } else {
+        units(&file.units, style)
+    };
+    for line in summary {
+        let _ = writeln!(out, "  {line}");
+    }
+    findings(out, file, style);
+    for error in &file.errors {
+        let _ = writeln!(
+            out,
+            "  {}: {}",
+            answer(Answer::Unreadable, style),
+            printable(error)
+        );
+    }
+}
+
+/// Appends the findings on a file, up to [`SHOWN`] of each type. Equal findings on several members
+/// share a line.
+fn findings(out: &mut String, file: &FileCheck, style: Style) {
+    let mut shown: BTreeMap<(&str, Option<usize>), usize> = BTreeMap::new();
+    let mut lines: Vec<(String, &Finding, usize)> = Vec::new();
+    for finding in &file.findings {
+        let text = line(finding, style);
+        if let Some((.., times)) = lines.iter_mut().find(|(known, ..)| *known == text) {
+            *times += 1;
+            continue;
+        }
+        let count = shown.entry((finding.what, finding.image)).or_default();
+        *count += 1;
+        if *count <= SHOWN {
+            lines.push((text, finding, 1));
+        }
+    }
+    for (text, finding, times) in lines {
+        let members = finding
+            .members
+            .get(file.members.len()..)
+            .unwrap_or_default()
+            .join(": ");
+        let more = match times {
+            1 if members.is_empty() => String::new(),
+            1 => format!(" (in {})", printable(&members)),
+            times => format!(" ({times} times)"),
+        };
+        let _ = writeln!(out, "  {text}{more}");
+    }
+    for ((what, image), count) in shown.into_iter().filter(|(_, count)| *count > SHOWN) {
+        let image = image.map_or(String::new(), |image| format!(" of image {image}"));
+        let _ = writeln!(
+            out,
+            "  {} {} more {what}{image}",
+            style.ellipsis(),
+            count - SHOWN
+        );
+    }
+}
+
+fn line(finding: &Finding, style: Style) -> String {
+    let answer = if finding.answer == Answer::Yes {
+        "note".to_owned()
+    } else {
+        answer(finding.answer, style)
+    };
+    let runtime = finding.runtime.map_or(String::new(), |runtime| {
+        format!("{}: ", OffloadKind::title_of(runtime))
+    });
+    // The ellipsis occurs in advice such as -fopenmp-targets=….
+    let text = if style.ascii {
+        finding.text.replace('…', style.ellipsis())
+    } else {
+        finding.text.clone()
+    };
+    format!("{answer}: {runtime}{text}")
+}
+
+/// The units as lines. Units that differ only in their location share a line.
+fn units(units: &[UnitCheck], style: Style) -> Vec<String> {
+    let line = |unit: &UnitCheck| {
+        let kernels = match unit.kernels {
+            None => String::new(),
+            Some(1) => "1 kernel".to_owned(),
+            Some(count) => format!("{count} kernels"),
+        };
+        // With devices, the kernels are in the images: `1 kernel in 1 image: gfx90a`.
+        let join = match (unit.kernels, unit.devices.len()) {
+            (None, _) => "",
+            (Some(_), 0) => ", ",
+            (Some(_), _) => " in ",
+        };
+        let images = match unit.devices.len() {
+            0 => "no image".to_owned(),
+            1 => format!("1 image: {}", unit.devices[0]),
+            count => format!("{count} images: {}", unit.devices.join(", ")),
+        };
+        format!(
+            "{}: {} ({kernels}{join}{images}",
+            OffloadKind::title_of(unit.runtime),
+            answer(unit.answer, style)
+        )
+    };
+    let lines = grouped(units.iter().map(|unit| (unit, line(unit))));
+    lines
+        .into_iter()
+        .map(|(line, units)| format!("{line}{})", places(&units)))
+        .collect()
+}
+
+/// The image that is loaded from each unit, as lines. Locations are shown if a device loads an
+/// image from one unit and none from another.
+fn loads(units: &[UnitCheck], style: Style) -> Vec<String> {
+    let several = units.iter().any(|unit| unit.runtime != units[0].runtime);
+    let each = units
+        .iter()
+        .flat_map(|unit| unit.loads.iter().map(move |load| (unit, load)));
+    let differ = |device: &str, runtime: &str| {
+        let mut answers = units
+            .iter()
+            .filter(|unit| unit.runtime == runtime)
+            .flat_map(|unit| &unit.loads);
+        let first = answers
+            .clone()
+            .find(|load| load.device == device)
+            .map(|load| load.answer);
+        answers.any(|load| load.device == device && Some(load.answer) != first)
+    };
+    let lines = grouped(each.map(|(unit, load)| {
+        let runtime = if several {
+            format!("{}: ", OffloadKind::title_of(unit.runtime))
+        } else {
+            String::new()
+        };
+        let is_place_shown = load.answer != Answer::Yes && differ(&load.device, unit.runtime);
+        let begin = format!("{}: {}", load.device, answer(load.answer, style));
+        (
+            unit,
+            (
+                begin,
+                is_place_shown,
+                load.answer == Answer::Yes,
+                format!("{runtime}{}", load.text),
+            ),
+        )
+    }));
+    let line = |((begin, is_place_shown, is_yes, text), units): (
+        (String, bool, bool, String),
+        Vec<&UnitCheck>,
+    )| match units[..] {
+        [first, ref more @ ..] if is_place_shown => {
+            let more = if more.is_empty() {
+                String::new()
+            } else {
+                format!(" and {} more", more.len())
+            };
+            format!("{begin} in {}{more}: {text}", printable(&first.place))
+        }
+        _ if is_yes => format!("{begin} ({text}{})", places(&units)),
+        _ => format!("{begin}: {text}{}", places(&units)),
+    };
+    lines.into_iter().map(line).collect()
+}
+
+/// The number of containers or registrations of units with one runtime, if there are several.
+fn places(units: &[&UnitCheck]) -> String {
+    let things = match units.first().map_or("", |unit| unit.runtime) {
+        "cuda" => "fatbinaries",
+        "hip" => "bundles",
+        "openmp" => "registrations",
+        _ => "containers",
+    };
+    if units.len() > 1 {
+        format!(", in {} {things}", units.len())
+    } else {
+        String::new()
+    }
+}
+
+/// Removes duplicate lines; each line keeps the list of its units.
+fn grouped<'u, Line: Clone + Ord>(
+    lines: impl Iterator<Item = (&'u UnitCheck, Line)>,
+) -> Vec<(Line, Vec<&'u UnitCheck>)> {
+    let mut all: Vec<(Line, Vec<&UnitCheck>)> = Vec::new();
+    let mut places: BTreeMap<Line, usize> = BTreeMap::new();
+    for (unit, line) in lines {
+        match places.get(&line).and_then(|at| all.get_mut(*at)) {
+            Some((_, units)) => units.push(unit),
+            None => {
+                places.insert(line.clone(), all.len());
+                all.push((line, vec![unit]));
+            }
+        }
+    }
+    all
 }

@@ -1,15 +1,12 @@
 //! Comparison of the kernels of two builds: which kernels are new, gone or renamed, whose code
 //! changed, and how their use of resources changed. `records` reads kernels from files or from a
 //! saved list, `matching` finds the kernels that correspond, `disassembly` shows
-//! the changed code, `report` is the result as data, and
-//! `text` and `html` display it.
+//! the changed code, and `report` is the result, as data and for display.
 
 mod disassembly;
-pub mod html;
 mod matching;
 mod records;
 pub mod report;
-pub mod text;
 
 use std::path::PathBuf;
 use std::sync::Arc;
