@@ -76,7 +76,6 @@ pub use facade::{
 #[cfg(fuzzing)]
 pub use link::read_input;
 pub use offload_files::contents::report as inspect_report;
-pub use offload_files::size::report as size_report;
 pub use offload_formats as formats;
 pub use offload_formats::error::Error;
 pub use offload_formats::{error, model, target};
@@ -105,6 +104,14 @@ pub mod diff_report {
 /// (docs/reference/json.md).
 pub mod gate_report {
     pub use offload_files::gate::report::{Report, RuleReport, Violation};
+}
+
+/// Results of [`size()`] as plain data, with the names that `offld size --json` writes
+/// (docs/reference/json.md).
+pub mod size_report {
+    pub use offload_files::size::report::{
+        Duplicates, FileSize, ImageSize, Level, NotCompressed, Repeated, Report, Row, Served,
+    };
 }
 
 /// The build of the programs `offld` and `offld-llvm`: the versions of their protocol and of this

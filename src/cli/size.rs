@@ -15,10 +15,9 @@ use offld_system::shell::Shell;
 use offld_system::table::Style;
 use offload_files::contents::layout::Names;
 use offload_files::size::budget::{Budget, Outcome};
-use offload_files::size::report::{FileSize, Report};
-use offload_files::size::rows::{View, levels, tree};
+use offload_files::size::report::{FileSize, Report, View, levels, tree};
 use offload_files::size::table::{self, Look};
-use offload_files::size::{Counted, Level, Sizes, html, measure, measure_old, pattern, save};
+use offload_files::size::{Counted, Level, Sizes, measure, measure_old, page, pattern, save};
 use offload_formats::model::printable;
 
 /// The exit status if a budget is exceeded.
@@ -229,7 +228,7 @@ fn report(options: &Options, session: &Session) -> Result<(Vec<FileSize>, Vec<Ou
         }
     }
     if let Some(path) = &options.html {
-        html::save(&sizes, old.as_ref(), path)?;
+        page::save(&sizes, old.as_ref(), path)?;
     }
     if options.json {
         let total = tree(

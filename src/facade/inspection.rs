@@ -19,8 +19,7 @@ use offload_files::contents::{Options, Reader};
 use offload_files::diff::{self as kernels, Report as DiffReport};
 use offload_files::gate::policy::Policy;
 use offload_files::gate::{self as policies, Report as GateReport};
-use offload_files::size::report::{Level, Report as SizeReport};
-use offload_files::size::rows::{View, levels, tree};
+use offload_files::size::report::{Level, Report as SizeReport, View, levels, tree};
 use offload_files::size::{Counted, measure, pattern};
 use offload_formats::error::Error;
 

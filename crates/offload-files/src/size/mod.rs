@@ -1,18 +1,13 @@
 //! Attribution of the bytes of files. `items` has every byte once, with everything that it belongs
-//! to; `rows` adds the bytes up by the requested levels; `duplicates` finds repeated and
-//! uncompressed data; `budget` checks limits; `saved` stores all sizes for a later comparison.
-//! `report` is the result as data; `table` and `html` (with `page`) display it.
+//! to; `duplicates` finds repeated and uncompressed data; `budget` checks limits; `saved` stores all
+//! sizes for a later comparison. `report` is the result as data, with the bytes added up by the
+//! requested levels; `table` and `page` display it.
 
 pub mod budget;
 mod duplicates;
-pub mod html;
 mod items;
-pub(crate) mod page;
-#[cfg(test)]
-#[path = "page/tests.rs"]
-mod page_tests;
+pub mod page;
 pub mod report;
-pub mod rows;
 mod saved;
 pub mod table;
 

@@ -1,4 +1,4 @@
-//! Self-contained HTML page of sizes: a treemap with zoom, and a table with search and sorting.
+//! The page of `offld size --html`: a treemap with zoom, and a table with search and sorting.
 //! Everything is in one file, and its content security policy forbids the browser to load anything
 //! else. This module writes the data of the page; its appearance and behaviour are in `page/`.
 //!
@@ -6,16 +6,23 @@
 //! names into the page as text only. Names in the HTML itself (the title, and the tables for
 //! browsers without scripts) are escaped.
 
-use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::{Context, Result};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use base64::write::EncoderWriter;
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+
+use super::items::{Item, Items, Level};
+use super::{FileSize, Sizes};
+use crate::contents::layout::Name;
+use offld_system::atomic_file;
 
 const PAGE: &str = include_str!("page/page.html");
 /// The style of all pages.
@@ -28,10 +35,114 @@ const SCRIPT: &str = concat!(
 );
 /// The number of kernels in a browser without scripts.
 const WITHOUT_SCRIPTS: usize = 100;
+/// The levels of the page.
+const LEVELS: [Level; 7] = [
+    Level::File,
+    Level::Member,
+    Level::Arch,
+    Level::Unit,
+    Level::Template,
+    Level::Kernel,
+    Level::Part,
+];
+
+/// The names of an item at [`LEVELS`].
+type ItemKey = [Name; LEVELS.len()];
+
+/// Writes the page to `path`, atomically. With `old`, the sizes are compared with those in `old`.
+///
+/// # Errors
+/// The page cannot be written.
+pub fn save(sizes: &Sizes, old: Option<&Sizes>, path: &Path) -> Result<()> {
+    let generator = format!("offld {}", env!("CARGO_PKG_VERSION"));
+    let (title, rows) = (title(sizes, old), page_rows(sizes, old));
+    let written = atomic_file::replace(path, |file| {
+        let mut out = BufWriter::new(file);
+        write(&mut out, &title, &generator, old.is_some(), &rows)?;
+        Ok(out.flush()?)
+    });
+    written.with_context(|| format!("cannot write the page to {}", path.display()))
+}
+
+/// The title of the page: file names. Directories are included only if the names are equal.
+fn title(sizes: &Sizes, old: Option<&Sizes>) -> String {
+    let short = |files: &[FileSize]| match files {
+        [one] => Path::new(&one.file).file_name().map_or_else(
+            || one.file.clone(),
+            |name| name.to_string_lossy().into_owned(),
+        ),
+        several => format!("{} files", several.len()),
+    };
+    let new = short(&sizes.files);
+    match old.map(|old| (old, short(&old.files))) {
+        None => new,
+        Some((old, name)) if name == new => match &old.files[..] {
+            [one] => format!("{new}, compared with {}", one.file),
+            _ => format!("{new}, compared with {name}"),
+        },
+        Some((_, name)) => format!("{new}, compared with {name}"),
+    }
+}
+
+fn page_rows(sizes: &Sizes, old: Option<&Sizes>) -> Vec<PageRow> {
+    let mut rows: HashMap<ItemKey, PageRow> = HashMap::new();
+    let several = are_several(sizes, old);
+    for item in &sizes.items.list {
+        let row = row(&mut rows, &sizes.items, item, several);
+        row.file += item.file;
+        row.inflated += item.inflated;
+    }
+    // Both measurements share one list of names.
+    for item in old.iter().flat_map(|old| &old.items.list) {
+        let row = row(&mut rows, &sizes.items, item, several);
+        *row.old_file.get_or_insert(0) += item.file;
+        *row.old_inflated.get_or_insert(0) += item.inflated;
+    }
+    rows.into_values().collect()
+}
+
+/// Whether the page distinguishes files: there are several, and at least one has the same name as a
+/// file of `old`. Otherwise all bytes would appear as removed from one file and added to another.
+fn are_several(sizes: &Sizes, old: Option<&Sizes>) -> bool {
+    let names: HashSet<&str> = sizes.files.iter().map(|file| file.file.as_str()).collect();
+    names.len() > 1
+        && old.is_none_or(|old| {
+            old.files
+                .iter()
+                .any(|file| names.contains(file.file.as_str()))
+        })
+}
+
+/// The row for the names of an item.
+fn row<'r>(
+    rows: &'r mut HashMap<ItemKey, PageRow>,
+    items: &Items,
+    item: &Item,
+    several: bool,
+) -> &'r mut PageRow {
+    let mut key = LEVELS.map(|level| item.key(level));
+    if !several {
+        key[0] = Name::NONE;
+    }
+    rows.entry(key).or_insert_with(|| {
+        let [input, member, arch, unit, template, kernel, part]: [Arc<str>; LEVELS.len()] =
+            key.map(|name| items.text(name));
+        PageRow {
+            input,
+            member,
+            arch,
+            unit,
+            template,
+            kernel,
+            part,
+            ..PageRow::default()
+        }
+    })
+}
 
 /// Some bytes of a file, with all names that they belong to.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct PageRow {
+pub struct PageRow {
     /// The file that contains them; empty if there is only one file.
     pub input: Arc<str>,
     /// The member of the wheel, other zip file or tar archive that contains them; empty for none.
@@ -74,16 +185,16 @@ impl PageRow {
 /// The names of a row: file, member, architecture, translation unit, template, kernel and part.
 type Key<'a> = [&'a str; 7];
 
-/// Sizes in bytes, new and old.
+/// RowSizes in bytes, new and old.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sizes {
+struct RowSizes {
     file: u64,
     inflated: u64,
     /// File size and uncompressed size; none if there was nothing before.
     old: Option<(u64, u64)>,
 }
 
-impl Sizes {
+impl RowSizes {
     fn add(&mut self, row: &PageRow) {
         self.file += row.file;
         self.inflated += row.inflated;
@@ -129,14 +240,14 @@ struct Data<'a> {
 ///
 /// # Errors
 /// Writing to `out` fails.
-pub(crate) fn write(
+pub fn write(
     out: &mut impl Write,
     title: &str,
     generator: &str,
     compared: bool,
     rows: &[PageRow],
 ) -> io::Result<()> {
-    let mut merged: BTreeMap<Key<'_>, Sizes> = BTreeMap::new();
+    let mut merged: BTreeMap<Key<'_>, RowSizes> = BTreeMap::new();
     for row in rows {
         merged.entry(row.key()).or_default().add(row);
     }
@@ -188,7 +299,7 @@ fn pack(out: &mut impl Write, data: &Data<'_>) -> io::Result<()> {
 }
 
 impl<'a> Data<'a> {
-    fn of(rows: &BTreeMap<Key<'a>, Sizes>, compared: bool) -> Data<'a> {
+    fn of(rows: &BTreeMap<Key<'a>, RowSizes>, compared: bool) -> Data<'a> {
         let numbers: BTreeMap<&'a str, i64> =
             rows.keys().flatten().map(|name| (*name, 0)).collect();
         let numbers: BTreeMap<&'a str, i64> = numbers.into_keys().zip(0..).collect();
@@ -209,7 +320,7 @@ impl<'a> Data<'a> {
             each.map(|number| number - std::mem::replace(&mut before, number))
                 .collect()
         };
-        let old = |before: fn((u64, u64)) -> u64, now: fn(&Sizes) -> u64| {
+        let old = |before: fn((u64, u64)) -> u64, now: fn(&RowSizes) -> u64| {
             let each = rows.values().filter(|_| compared);
             each.map(|sizes| {
                 sizes
@@ -275,8 +386,8 @@ pub(crate) fn escaped(text: &str) -> String {
     out
 }
 
-fn totals(rows: &BTreeMap<Key<'_>, Sizes>) -> String {
-    let sum = |of: fn(&Sizes) -> u64| rows.values().map(of).sum::<u64>();
+fn totals(rows: &BTreeMap<Key<'_>, RowSizes>) -> String {
+    let sum = |of: fn(&RowSizes) -> u64| rows.values().map(of).sum::<u64>();
     format!(
         "{} bytes in the file, {} uncompressed",
         sum(|sizes| sizes.file),
@@ -285,9 +396,13 @@ fn totals(rows: &BTreeMap<Key<'_>, Sizes>) -> String {
 }
 
 /// The tables for browsers without scripts: the architectures and the largest kernels.
-fn tables(out: &mut impl Write, rows: &BTreeMap<Key<'_>, Sizes>, compared: bool) -> io::Result<()> {
-    let mut archs: BTreeMap<[&str; 2], Sizes> = BTreeMap::new();
-    let mut kernels: BTreeMap<[&str; 2], Sizes> = BTreeMap::new();
+fn tables(
+    out: &mut impl Write,
+    rows: &BTreeMap<Key<'_>, RowSizes>,
+    compared: bool,
+) -> io::Result<()> {
+    let mut archs: BTreeMap<[&str; 2], RowSizes> = BTreeMap::new();
+    let mut kernels: BTreeMap<[&str; 2], RowSizes> = BTreeMap::new();
     for ([_, _, arch, _, _, kernel, _], sizes) in rows {
         let row = PageRow {
             file: sizes.file,
@@ -319,10 +434,10 @@ fn table(
     out: &mut impl Write,
     caption: &str,
     names: &[&str],
-    rows: BTreeMap<[&str; 2], Sizes>,
+    rows: BTreeMap<[&str; 2], RowSizes>,
     compared: bool,
 ) -> io::Result<()> {
-    let mut rows: Vec<([&str; 2], Sizes)> = rows.into_iter().collect();
+    let mut rows: Vec<([&str; 2], RowSizes)> = rows.into_iter().collect();
     rows.sort_by_key(|(_, sizes)| std::cmp::Reverse(sizes.file));
     let numbers: &[&str] = if compared {
         &["In file", "Uncompressed", "Before"]
@@ -357,4 +472,186 @@ fn table(
     }
     writeln!(out, "  </tbody></table>")?;
     Ok(())
+}
+
+/// Tests of the contents of the page, without a browser; tests/suite/size/page tests the page in
+/// Chromium.
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    fn row(arch: &str, kernel: &str, part: &str, file: u64) -> PageRow {
+        let [arch, kernel, part] = [arch, kernel, part].map(Into::into);
+        PageRow {
+            arch,
+            kernel,
+            part,
+            file,
+            inflated: 3 * file,
+            ..PageRow::default()
+        }
+    }
+
+    fn page(title: &str, compared: bool, rows: &[PageRow]) -> String {
+        let mut out = Vec::new();
+        write(&mut out, title, "offld 1", compared, rows).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    /// Six names, the file size and uncompressed size, and both for the old file.
+    type Row = (Vec<String>, i64, i64, Option<i64>, Option<i64>);
+
+    /// The rows of a page, read as its script does.
+    fn rows_of(page: &str) -> Vec<Row> {
+        let data = page
+            .split_once("id=\"data\">")
+            .unwrap()
+            .1
+            .split_once("</script>")
+            .unwrap()
+            .0;
+        let mut json = String::new();
+        flate2::read::DeflateDecoder::new(&BASE64_STANDARD.decode(data).unwrap()[..])
+            .read_to_string(&mut json)
+            .unwrap();
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let list = |name: &str| json[name].as_array().unwrap().clone();
+        let mut strings: Vec<Vec<u16>> = Vec::new();
+        for (shared, rest) in list("shared").iter().zip(list("rest")) {
+            let last = strings.last().cloned().unwrap_or_default();
+            let start = &last[..usize::try_from(shared.as_u64().unwrap()).unwrap()];
+            strings.push(
+                [
+                    start,
+                    &rest.as_str().unwrap().encode_utf16().collect::<Vec<u16>>(),
+                ]
+                .concat(),
+            );
+        }
+        let mut at = [0; 6];
+        let columns = ["input", "arch", "unit", "template", "kernel", "part"].map(list);
+        let [file, inflated, old_file, old_inflated] =
+            ["file", "inflated", "old_file", "old_inflated"].map(list);
+        let row = |i: usize| {
+            let names = columns.iter().zip(&mut at).map(|(column, at)| {
+                *at += column[i].as_i64().unwrap();
+                String::from_utf16(&strings[usize::try_from(*at).unwrap()]).unwrap()
+            });
+            let names = names.collect();
+            let size = file[i].as_i64().unwrap();
+            let whole = size + inflated[i].as_i64().unwrap();
+            let old = |now: i64, list: &[Value]| Some(now - list.get(i)?.as_i64()?);
+            (
+                names,
+                size,
+                whole,
+                old(size, &old_file),
+                old(whole, &old_inflated),
+            )
+        };
+        (0..file.len()).map(row).collect()
+    }
+
+    #[test]
+    fn rows_of_the_same_names_are_added_up() {
+        let mut old = row("sm_80", "b", "code", 7);
+        (old.old_file, old.old_inflated) = (Some(9), Some(5));
+        let rows = [
+            row("sm_80", "b", "code", 1),
+            row("sm_80", "a", "code", 2),
+            old.clone(),
+            row("", "", "padding", 4),
+        ];
+        let names = |of: [&str; 6]| of.map(str::to_owned).to_vec();
+        let plain = rows_of(&page("t", false, &rows));
+        assert_eq!(
+            plain[0],
+            (names(["", "", "", "", "", "padding"]), 4, 12, None, None)
+        );
+        assert_eq!(
+            plain[1],
+            (names(["", "sm_80", "", "", "a", "code"]), 2, 6, None, None)
+        );
+        assert_eq!(
+            plain[2],
+            (names(["", "sm_80", "", "", "b", "code"]), 8, 24, None, None)
+        );
+        assert_eq!(plain.len(), 3);
+        let compared = rows_of(&page("t", true, &rows));
+        assert_eq!(compared[1].3, None, "what is new has no old size");
+        assert_eq!((compared[2].3, compared[2].4), (Some(9), Some(5)));
+    }
+
+    #[test]
+    fn any_name_comes_back_as_it_was() {
+        // Outside of the basic plane, a character has two UTF-16 units. Two of these characters share
+        // the first unit.
+        let kernels = [
+            "</script><img src=x onerror=alert(1)>",
+            "a\u{1f600}b",
+            "a\u{1f601}b",
+            "a\u{2028}\u{2029}\n\t\"'&\0",
+            "é",
+            "ê",
+            "{{title}}",
+        ];
+        let rows: Vec<PageRow> = kernels
+            .iter()
+            .map(|kernel| row("gfx90a", kernel, "code", 1))
+            .collect();
+        let mut found: Vec<String> = rows_of(&page("t", false, &rows))
+            .into_iter()
+            .map(|(names, ..)| names[4].clone())
+            .collect();
+        found.sort();
+        let mut expected = kernels.map(str::to_owned);
+        expected.sort();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn hostile_names_are_text() {
+        let hostile = "</script></noscript><img src=x onerror='alert(1)'>\" {{data}}";
+        let page = page(hostile, false, &[row(hostile, hostile, hostile, 1)]);
+        assert!(!page.contains("<img"), "{page}");
+        assert_eq!(page.matches("</noscript>").count(), 1);
+        assert_eq!(page.matches("</script>").count(), 2);
+        // The title (twice), the architecture (twice) and the kernel. Text that looks like a
+        // placeholder stays unchanged.
+        let escaped = "&lt;/script&gt;&lt;/noscript&gt;&lt;img src=x onerror=&#39;alert(1)&#39;&gt;&quot; {{data}}";
+        assert_eq!(page.matches(escaped).count(), 5, "{page}");
+    }
+
+    #[test]
+    fn the_policy_allows_the_page_alone() {
+        let page = page("t", false, &[row("gfx90a", "k", "code", 1)]);
+        assert!(
+            page.contains("content=\"default-src 'none'; script-src 'sha256-"),
+            "{page}"
+        );
+        let elsewhere = [
+            "http:",
+            "https:",
+            "//cdn",
+            "@import",
+            "url(",
+            "src=\"",
+            "fetch(",
+            "XMLHttpRequest",
+            "innerHTML",
+            "eval(",
+        ];
+        for word in elsewhere {
+            assert!(!page.contains(word), "`{word}` is in the page");
+        }
+    }
+
+    #[test]
+    fn nothing_is_a_page_as_well() {
+        assert_eq!(rows_of(&page("t", true, &[])), []);
+    }
 }

@@ -8,7 +8,7 @@ use super::Sizes;
 use super::budget::Outcome;
 use super::duplicates::{Repeated, Served};
 use super::items::Level;
-use super::rows::{self, Row, View, sum_of_rows, tree};
+use super::report::{self, Row, View, sum_of_rows, tree};
 use crate::contents::report::UNREADABLE;
 use offld_system::table::{Column, Style, columns, left_out, size, table};
 use offld_system::terminal::wrapped;
@@ -388,7 +388,7 @@ pub fn budgets(outcomes: &[Outcome]) -> String {
 /// The tree in the form `view`, as a table.
 pub fn by(sizes: &Sizes, old: Option<&Sizes>, view: &View, look: Look) -> String {
     of_tree(
-        &rows::tree(&sizes.items, old.map(|old| &old.items), view),
+        &report::tree(&sizes.items, old.map(|old| &old.items), view),
         true,
         look,
     )

@@ -4,9 +4,9 @@ use libtest_mimic::{Failed, Trial};
 use serde_json::json;
 
 use super::browser::Browser;
-use super::html::PageRow;
 use super::{in_chromium, pictures, rows, small, written};
 use crate::support::{Work, ensure, expect_equal};
+use offload_files::size::page::PageRow;
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![

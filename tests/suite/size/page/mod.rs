@@ -3,8 +3,6 @@
 
 pub(crate) mod browser;
 mod command;
-#[path = "../../../../crates/offload-files/src/size/page.rs"]
-mod html;
 mod looks;
 mod rows;
 mod table;
@@ -15,7 +13,7 @@ use std::path::PathBuf;
 use libtest_mimic::{Failed, Trial};
 
 use browser::Browser;
-use html::PageRow;
+use offload_files::size::page::{self, PageRow};
 
 use crate::support::{Outcome, Work, missing, passed, root, test};
 
@@ -44,7 +42,7 @@ fn in_chromium(
 fn written(work: &Work, title: &str, compared: bool, rows: &[PageRow]) -> Result<PathBuf, Failed> {
     let path = work.path().join("page.html");
     let mut bytes = Vec::new();
-    html::write(&mut bytes, title, "offld 0.0.0", compared, rows)?;
+    page::write(&mut bytes, title, "offld 0.0.0", compared, rows)?;
     std::fs::write(&path, bytes)?;
     Ok(path)
 }

@@ -1,7 +1,7 @@
 //! Rows like those of a large library: kernels of many templates, with long names, for several
 //! architectures.
 
-use super::html::PageRow;
+use offload_files::size::page::PageRow;
 
 /// Pseudorandom numbers, the same in every run (splitmix64).
 pub(super) struct Random(pub u64);

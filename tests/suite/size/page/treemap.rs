@@ -5,9 +5,9 @@ use libtest_mimic::{Failed, Trial};
 use serde_json::json;
 
 use super::browser::Browser;
-use super::html::PageRow;
 use super::{in_chromium, kernel, small, written};
 use crate::support::{Work, ensure, expect_equal, expect_in};
+use offload_files::size::page::PageRow;
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
