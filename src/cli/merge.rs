@@ -19,9 +19,8 @@ use offld_system::terminal::wrapped;
 use offld_system::threads;
 use offload_files::edit::files::{Made, Tree, copy_checked, copy_while, copy_with_attributes};
 use offload_files::kpack;
-use offload_files::merge::builds::{Merged, Outcome, merge};
-use offload_files::merge::merge_folders;
 use offload_files::merge::parts::{Job, is_host_part, is_part, join, name_of};
+use offload_files::merge::{Merged, Outcome, merge, merge_folders};
 use offload_formats::error::{self, Silent};
 use offload_formats::model::printable;
 

@@ -3,7 +3,7 @@
 //! still inspected. Images are read in chunks, so memory use does not depend on their size.
 //!
 //! `walk` and `enter` do the recursion; `containers`, `objects` and `archive` each read one family
-//! of formats. `inflate` decompresses data and whole files; `limits` limits the decompressed size.
+//! of formats. `inflate` decompresses data and whole files, within the limits of the walk.
 //! `packs` reads kpack archives.
 //! `image` describes an image. `registers` finds the runtimes that a file registers with. `report`
 //! is the result as data, `tree` the nested parts of the file, `layout` the item that each byte
@@ -20,7 +20,6 @@ pub mod folders;
 mod image;
 pub(crate) mod inflate;
 pub mod layout;
-mod limits;
 pub(crate) mod objects;
 pub(crate) mod packs;
 mod registers;
@@ -31,7 +30,6 @@ pub(crate) mod tree;
 pub(crate) mod units;
 mod walk;
 
-pub use limits::most_unpacked;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -49,6 +47,7 @@ use offload_formats::dynamic;
 use offload_formats::magic::{self, ByteKind, byte_kind};
 use report::{FileReport, Place, UNREADABLE};
 use tree::ImageMetadata;
+pub use walk::most_unpacked;
 use walk::{Cursor, Walk};
 
 /// Options of an inspection.
@@ -89,7 +88,7 @@ impl Default for Options {
             headers_only: false,
             registered: false,
             keep_bytes: false,
-            max_unpacked: limits::MAX_UNPACKED,
+            max_unpacked: walk::MAX_UNPACKED,
             sizes: None,
             alone: false,
             packs: false,

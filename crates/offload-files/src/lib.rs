@@ -25,7 +25,6 @@ pub mod prune;
 pub mod replace;
 pub mod size;
 pub mod split;
-pub mod strip_device;
 
 #[cfg(test)]
 #[expect(dead_code, reason = "other crates use the rest")]

@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::container::{self, BundleEntry, Hint};
-use super::{Layout, Request, layout, pack, print_read, read_ids};
+use super::{Layout, Request, layout, print_read, read_ids, show_host};
 use offld_system::io::file_slice::{FileSlice, Spool, member_of, write_archive};
 use offld_system::io::outputs::{Output, Outputs, io_error};
 use offld_system::io::rope::Rope;
@@ -59,7 +59,7 @@ pub(super) fn run(request: &Request, session: &Session) -> Result<()> {
         check_missing(&ids, &chosen)?;
     }
     if request.show_commands && chosen.iter().flatten().any(|entry| entry.is_host_mark()) {
-        pack::show_host(path, session);
+        show_host(path, session);
         return Ok(());
     }
     let nothing = chosen.iter().all(Option::is_none);
@@ -345,7 +345,7 @@ fn show(chosen: &[Vec<&MemberObject>], session: &Session) -> bool {
         .collect();
     hosts
         .iter()
-        .for_each(|one| pack::show_host(Path::new(&one.member), session));
+        .for_each(|one| show_host(Path::new(&one.member), session));
     !hosts.is_empty()
 }
 

@@ -1,9 +1,14 @@
-//! Replaces placeholders in a program by device images. The host link of such a program ran in
-//! parallel with its device links. Each image has a placeholder of 48 bytes that occurs nowhere
-//! else. The sections with placeholders move to the end of the program and grow, and all pointers
-//! to them are updated. The rest of the program stays the same, except for its build id.
+//! Changes finished programs, whose host link ran in parallel with their device links: replaces
+//! placeholders by device images, and puts in stable names.
+//!
+//! Each image has a placeholder of 48 bytes that occurs nowhere else. The sections with placeholders
+//! move to the end of the program and grow, and all pointers to them are updated. The rest of the
+//! program stays the same, except for its build id.
 
+use std::fs::OpenOptions;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use memchr::memmem;
@@ -18,7 +23,9 @@ use super::{Changed, Moved};
 use offld_system::io::file_slice::{FileSlice, Spool};
 use offld_system::io::rope::{Patch, Replacement, Rope, resize_with};
 use offld_system::threads;
+use offload_formats::elf::rename::in_place;
 use offload_formats::registration::read;
+use offload_formats::stable_names::StableNames;
 
 /// The size of a placeholder in bytes.
 const PLACEHOLDER: u64 = 48;
@@ -283,4 +290,53 @@ fn build_id_of(file: &FileSlice, fillings: &[Filling]) -> Result<Option<Patch>> 
     }
     let bytes = hash.finalize().iter().cycle().take(len).copied().collect();
     Ok(Some(Patch { offset, bytes }))
+}
+
+// Stable names in a linked file, whose device images have them already.
+
+/// Puts the stable `names` into the ELF file at `path`, in place. With `new_build_id`, a build id
+/// in it becomes a digest of its contents.
+///
+/// # Errors
+/// The file is damaged, or cannot be written.
+pub fn rename(path: &Path, names: &StableNames, new_build_id: bool) -> Result<()> {
+    let file = FileSlice::try_open(path)?;
+    let mut patches = in_place(file.bytes(), names)?;
+    if new_build_id {
+        patches.extend(stable_build_id(file.bytes(), &patches)?);
+    }
+    drop(file);
+    let out = OpenOptions::new().write(true).open(path)?;
+    for patch in &patches {
+        out.write_all_at(&patch.bytes, patch.offset)?;
+    }
+    Ok(())
+}
+
+/// The new build id of the file `bytes` with `patches`, if it has one.
+fn stable_build_id(bytes: &[u8], patches: &[Patch]) -> Result<Option<Patch>> {
+    let Some((offset, len)) = build_id_place(bytes) else {
+        return Ok(None);
+    };
+    // The digest is of the file without its build id.
+    let mut changes: Vec<(u64, usize, &[u8])> = vec![(offset, len, &[])];
+    changes.extend(
+        patches
+            .iter()
+            .map(|patch| (patch.offset, patch.bytes.len(), &patch.bytes[..])),
+    );
+    changes.sort_by_key(|(offset, ..)| *offset);
+    let (mut hash, mut done) = (Xxh3::new(), 0);
+    for (offset, len, new) in changes {
+        let start = usize::try_from(offset)?;
+        hash.update(bytes.get(done..start).context("overlapping changes")?);
+        hash.update(new);
+        done = start + len;
+    }
+    hash.update(bytes.get(done..).context("a build id past the end")?);
+    let digest = Sha256::digest(hash.digest128().to_le_bytes());
+    Ok(Some(Patch {
+        offset,
+        bytes: digest.iter().cycle().take(len).copied().collect(),
+    }))
 }

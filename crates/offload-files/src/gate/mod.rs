@@ -1,7 +1,6 @@
 //! Check of files against a policy, for continuous integration. `policy` reads the policy, `files`
 //! measures the files that a rule applies to, `rules` compares them with the rule, `growth` compares
-//! them with a baseline, `wheel` compares the tags of a wheel with its contents, and `init` writes a
-//! policy for given files. `report` is the result, as data and as text.
+//! them with a baseline, and `init` writes a policy for given files. `report` is the result, as data and as text.
 
 mod files;
 mod growth;
@@ -9,7 +8,6 @@ pub mod init;
 pub mod policy;
 pub mod report;
 mod rules;
-mod wheel;
 
 use std::path::PathBuf;
 

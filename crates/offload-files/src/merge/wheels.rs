@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 
-use super::builds::{self, Holds, Merged, Outcome, add_device};
-use super::unmatched;
+use super::{Holds, Merged, Outcome, add_device, unmatched};
 use crate::contents::{Options, Reader};
 use crate::edit::files::wheel::{self, is_record};
 use offld_system::io::file_slice::{FileSlice, Spool, start_of_zip_member, zip_member};
@@ -178,7 +177,7 @@ fn merge_member(files: &[(PathBuf, FileSlice)], row: &Row<'_>, session: &Session
         )]));
     }
     Ok(
-        match builds::merge(&pieces, &mut Spool::new(session), session)? {
+        match super::merge(&pieces, &mut Spool::new(session), session)? {
             Outcome::Merged(merged) => Fate::Merged(Box::new(merged)),
             Outcome::Refused(reasons) => Fate::Refused(reasons),
         },

@@ -9,7 +9,6 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::extract::{generated_name, image_kind};
 use super::read::images;
 use super::*;
 use offld_system::io::file_slice::FileSlice;

@@ -13,9 +13,9 @@ use std::path::PathBuf;
 use libtest_mimic::{Failed, Trial};
 
 use browser::Browser;
-use offload_files::size::page::{self, PageRow};
 
 use crate::support::{Outcome, Work, missing, passed, root, test};
+use offload_files::size::page::{self, PageRow};
 
 pub(super) fn trials() -> Vec<Trial> {
     trials_of! { treemap table looks command }

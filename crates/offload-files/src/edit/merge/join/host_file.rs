@@ -8,8 +8,7 @@ use anyhow::{Context, Result, bail};
 use object::elf;
 
 use super::super::lockstep::{Location, Locations};
-use super::row::{LaidOut, Placed, Row};
-use super::{Joiner, Outcome};
+use super::{Joiner, LaidOut, Outcome, Placed, Row};
 use crate::contents::tree::{DeviceSection, Holds, Node, NodeKind};
 use crate::edit::objects::targets;
 use crate::edit::pointers::{self, NewSection};

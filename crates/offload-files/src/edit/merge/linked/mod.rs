@@ -1,12 +1,11 @@
 //! Compares the host halves of two programs or shared libraries. Images of different sizes move
 //! everything after them, and so change addresses and distances in the host's code and data. Each
 //! different byte must therefore be part of an address or distance: `in_code` and `compare_aarch64`
-//! know where processors encode distances, `in_data` knows where compilers place pointers, and
-//! `tables` compares the dynamic loader's data. A value with the same target in both programs
-//! (`moves`) is no difference.
+//! know where processors encode distances, and `in_data` knows where compilers place pointers. A value
+//! with the same target in both programs (`Moves`) is no difference. `layout` finds these targets, and
+//! compares the dynamic loader's data.
 
-mod moves;
-mod tables;
+mod layout;
 
 use std::collections::HashSet;
 
@@ -14,7 +13,7 @@ use anyhow::Result;
 use object::elf;
 
 use super::{Difference, Differences, Names, ParsedHost, place_names};
-use moves::{Kind, Moves, Stretch, section_name};
+use layout::{Kind, Moves, Stretch, section_name};
 use offload_formats::elf::raw::Class;
 
 /// Limit on reported differences of one stretch.
@@ -52,7 +51,7 @@ pub(super) fn compare(
         // Without the layout, the rest cannot be compared.
         return Ok(());
     }
-    let filled = tables::relocations(&moves, one, other, found)?;
+    let filled = layout::relocations(&moves, one, other, found)?;
     let compared = Compared {
         moves: &moves,
         machine: one.file.header.machine,
@@ -73,8 +72,8 @@ pub(super) fn compare(
             (Kind::Table | Kind::Empty | Kind::Device, _) => {}
         }
     }
-    tables::dynamic(&moves, one, other, found);
-    tables::symbols(&moves, one, other, found);
+    layout::dynamic(&moves, one, other, found);
+    layout::symbols(&moves, one, other, found);
     let entries = [one.file.header.entry, other.file.header.entry];
     if !matches!(entries, [0, 0]) && !moves.is_same(entries[0], entries[1]) {
         found.add(Difference::of_file("the entry points differ".to_owned()));
