@@ -208,7 +208,7 @@ fn cell(text: &str) -> String {
 }
 
 /// The line about an architecture: `gfx90a: 1 of 12 kernels changed, 2 new`.
-pub(super) fn heading(arch: &ArchDiff) -> String {
+fn heading(arch: &ArchDiff) -> String {
     let kernels = |count: u64| match count {
         1 => "1 kernel".to_owned(),
         count => format!("{count} kernels"),
@@ -249,7 +249,7 @@ fn row(change: &Change, mangled: bool) -> [String; 3] {
 }
 
 /// The differences of a kernel, separated by commas. A kernel in one build only has none.
-pub(super) fn difference(change: &Change) -> String {
+fn difference(change: &Change) -> String {
     if matches!(change.change, Kind::New | Kind::Gone) {
         return String::new();
     }

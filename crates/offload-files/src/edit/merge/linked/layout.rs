@@ -247,7 +247,7 @@ impl<'d> Moves<'d> {
     }
 
     /// Whether an address of a program, the first (0) or the other (1), belongs to device code.
-    pub(super) fn is_device(&self, program: usize, address: u64) -> bool {
+    fn is_device(&self, program: usize, address: u64) -> bool {
         let Some(all) = self.device.get(program) else {
             return false;
         };
