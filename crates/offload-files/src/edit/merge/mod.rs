@@ -22,7 +22,6 @@
 //! somebody who crafts two files to deceive it: equal bytes count as equal whatever they mean, and
 //! code is not disassembled.
 
-mod coff_file;
 mod host_file;
 mod images;
 mod join;
