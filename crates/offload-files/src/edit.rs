@@ -1,7 +1,7 @@
 //! Edits the device images in a file: removes them or replaces their bytes. The rest of the file
 //! stays the same.
 //!
-//! [`contents`](crate::contents) reports the images of a file and the tree of its parts; a caller
+//! [`contents`] reports the images of a file and the tree of its parts; a caller
 //! decides about each image ([`Verdict`]); `edit` rebuilds the tree bottom up and returns the new
 //! file as a rope, so that the system can copy the unchanged bytes. `rewriter` rebuilds files and
 //! archives, `containers` rebuilds containers, and `objects` rebuilds objects and finished programs.
