@@ -20,7 +20,7 @@ use offload_formats::fatbin;
 use offload_formats::kernels;
 use offload_formats::nvcc;
 use offload_formats::offload_sections;
-use offload_formats::elf::wrapper_notes;
+use offload_formats::elf::notes;
 use offload_formats::tar::{InMemory, Streamed, TarReader, fault_of};
 use offload_formats::zip::{ZipFile, ZipReader};
 
@@ -82,7 +82,7 @@ fuzz_target!(|data: &[u8]| {
             let wanted = Wanted { name: ".llvm.offloading", prefix: ".bss", listed: true };
             let _ = deferred_section::make_room(data.to_vec(), wanted);
         }
-        9 => drop(wrapper_notes::add(data)),
+        9 => drop(notes::add_wrapper_notes(data)),
         11 => zip_members(data),
         12 => tar_members(data),
         13 => compressed(data),

@@ -5,10 +5,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use offload_formats::bitcode;
-use offload_formats::coff::drectve;
+use offload_formats::coff;
 use offload_formats::elf::interface;
 use offload_formats::external_images;
-use offload_formats::intel_spirv;
+use offload_formats::spirv;
 use offload_formats::magic;
 
 fuzz_target!(|data: &[u8]| {
@@ -24,13 +24,13 @@ fuzz_target!(|data: &[u8]| {
             let _ = bitcode::embedded_images(data);
             let _ = bitcode::symbols(data);
         }
-        1 => drop(drectve::read(data)),
+        1 => drop(coff::directives(data)),
         2 => {
             if let Some(interface) = interface::interface(data) {
                 assert!(interface::interface(&interface).is_some());
             }
         }
-        3 => assert!(intel_spirv::wrap_intel_spirv(data).len() > data.len()),
+        3 => assert!(spirv::wrap_intel_spirv(data).len() > data.len()),
         4 => {
             for table in external_images::read_all(data).unwrap_or_default() {
                 let bytes = table.write().expect("texts without zeros");

@@ -31,7 +31,7 @@ use offld_system::threads;
 use offload_files::edit::backpatch::{Filling, REGISTERED, placeholder};
 use offload_files::image_object::{self, HostObject, StreamedImage};
 use offload_formats::compose::join;
-use offload_formats::elf::link_note::{self, LinkedBy};
+use offload_formats::elf::notes::{self, LinkedBy};
 use offload_formats::model::{Generation, ObjectFormat, OffloadKind};
 use offload_formats::offload_sections::entry_section;
 use offload_formats::registration::protocol::{Form, Request};
@@ -404,7 +404,7 @@ fn write_with_note(
         return std::fs::write(path, object).with_context(describe);
     }
     let by = LinkedBy::this(context.device_compiler);
-    let noted = link_note::add(object, &by)
+    let noted = notes::add_link_notes(object, &by)
         .and_then(|parts| join(object, &parts, &[]))
         .with_context(|| format!("cannot add a note to `{}`", path.display()))?;
     std::fs::write(path, noted).with_context(describe)

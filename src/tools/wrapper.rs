@@ -24,7 +24,7 @@ use offload_formats::bitstream::StreamPiece;
 use offload_formats::bitstream::images::{FIRST_MARK, insert};
 use offload_formats::compose::Part;
 use offload_formats::deferred_section::{Wanted, make_room};
-use offload_formats::elf::wrapper_notes;
+use offload_formats::elf::notes;
 use offload_formats::error::Malformed;
 use offload_formats::model::{Generation, ObjectFormat, OffloadKind};
 use offload_formats::registration::protocol::Form;
@@ -229,7 +229,7 @@ fn add_notes(source: &mut Source, session: &Session) -> Result<()> {
         ));
         return Ok(());
     }
-    let parts = wrapper_notes::add(source.bytes()).map_err(|fault| anyhow!(fault));
+    let parts = notes::add_wrapper_notes(source.bytes()).map_err(|fault| anyhow!(fault));
     let parts =
         parts.with_context(|| format!("cannot add notes to '{}'", source.path().display()))?;
     source.replace(parts)?;

@@ -18,7 +18,7 @@ use object::{Endianness, elf, pe};
 
 use offld_system::io::rope::Rope;
 use offload_formats::elf::raw::Class;
-use offload_formats::elf::{SHF_X86_64_LARGE, SHT_LLVM_OFFLOADING, property};
+use offload_formats::elf::{SHF_X86_64_LARGE, SHT_LLVM_OFFLOADING, notes};
 use offload_formats::model::ObjectFormat;
 use offload_formats::registration::ImageSection;
 
@@ -256,7 +256,7 @@ fn elf_skeleton(
         is_64: machine.is_64,
         endian: machine.endian,
     };
-    let property = property::note(class, machine.machine, protection);
+    let property = notes::property_note(class, machine.machine, protection);
     let mut elf = Writer::new(machine.endian, machine.is_64, out);
     let align = u64::from(layout.section.align);
     elf.reserve_file_header();
@@ -274,7 +274,7 @@ fn elf_skeleton(
     let stack_name = elf.add_section_name(b".note.GNU-stack");
     let property_name = property
         .as_ref()
-        .map(|_| elf.add_section_name(property::SECTION));
+        .map(|_| elf.add_section_name(notes::PROPERTY_SECTION));
     let sections: Vec<_> = places.iter().map(|_| elf.reserve_section_index()).collect();
     elf.reserve_section_index();
     if property.is_some() {

@@ -42,7 +42,6 @@ pub mod error;
 pub mod external_images;
 pub mod fatbin;
 pub mod gpu;
-pub mod intel_spirv;
 pub mod kernels;
 pub mod kpack;
 pub mod magic;

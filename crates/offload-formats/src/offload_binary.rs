@@ -19,7 +19,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod compose;
 mod nested;
 mod write;
 
@@ -28,10 +27,10 @@ mod samples;
 #[cfg(test)]
 mod tests;
 
-pub use compose::compose;
 pub use nested::read_nested;
 pub use write::{
-    Entry, Frame, SharedFrame, frame, frame_of, plain_frame, shared_frame, spaced_frame, write,
+    Entry, Frame, SharedFrame, compose, frame, frame_of, plain_frame, shared_frame, spaced_frame,
+    write,
 };
 
 use crate::bytes::{c_string, slice, u16_at, u32_at, u64_at, zeros};

@@ -27,10 +27,10 @@ use object::elf::{
 };
 use object::read::elf::FileHeader;
 use object::{Endian, Endianness, FileKind};
-use offload_formats::elf::property::AARCH64_GCS;
+use offload_formats::elf::notes::AARCH64_GCS;
 use offload_formats::model::Generation;
+use offload_formats::offload_entries::{Bounds, BoundsDefined, Field, Retention, Struct};
 use offload_formats::offload_sections;
-use offload_formats::registration::entries::{Bounds, BoundsDefined, Field, Retention, Struct};
 use offload_formats::registration::host::Family;
 use offload_formats::registration::openmp;
 use offload_formats::registration::{

@@ -7,7 +7,8 @@ use super::emit::Emitter;
 use anyhow::{Context as _, Result};
 use inkwell::module::Linkage;
 use inkwell::values::{BasicValueEnum, GlobalValue, IntValue, PointerValue, StructValue};
-use offload_formats::registration::{ImagePlace, SyclImage, entries, sycl};
+use offload_formats::offload_entries;
+use offload_formats::registration::{ImagePlace, SyclImage, sycl};
 use std::collections::HashMap;
 
 pub(super) fn emit(emitter: &Emitter<'_, '_>, images: &[SyclImage]) -> Result<()> {
@@ -145,7 +146,7 @@ impl<'ctx> Sycl<'ctx, '_> {
             .collect::<Result<Vec<_>>>()?;
         let kind = self
             .emitter
-            .struct_type((entries::ENTRY, entries::WIDE_ENTRY));
+            .struct_type((offload_entries::ENTRY, offload_entries::WIDE_ENTRY));
         let rows = kind.const_array(&rows);
         let list = self
             .emitter
@@ -181,7 +182,7 @@ impl<'ctx> Sycl<'ctx, '_> {
             self.short(sycl::ENTRY_VERSION).into(),
             self.short(sycl::KIND).into(),
         );
-        let of = emitter.struct_type((entries::ENTRY, entries::WIDE_ENTRY));
+        let of = emitter.struct_type((offload_entries::ENTRY, offload_entries::WIDE_ENTRY));
         let value = of.const_named_struct(&[
             long,
             version,

@@ -12,7 +12,7 @@ use offload_formats::registration::host::FAMILIES;
 use offload_formats::registration::openmp::{self, inline_image};
 use offload_formats::registration::protocol::{Answer, Form, Request};
 use offload_formats::registration::{ImagePlace, Images, Modules, Plan, PlannedImage};
-use offload_formats::{intel_spirv::wrap_intel_spirv, offload_binary};
+use offload_formats::{offload_binary, spirv::wrap_intel_spirv};
 use std::error::Error;
 use std::process::Command;
 

@@ -29,7 +29,7 @@ use offload_formats::bundle::{self, Id};
 use offload_formats::compressed::{self, Compressor};
 use offload_formats::model::{Generation, OffloadKind, OffloadKinds};
 use offload_formats::registration::{Modules, sycl};
-use offload_formats::{intel_spirv, offload_binary};
+use offload_formats::{offload_binary, spirv};
 
 /// The images of one registration.
 #[derive(Debug)]
@@ -303,7 +303,7 @@ fn openmp_image(image: &Linked, session: &Session) -> Result<PayloadImage> {
             body = session
                 .scratch
                 .path(&format!("{}.container", image.target.arch_name()), "img")?;
-            std::fs::write(&body, intel_spirv::wrap_intel_spirv(&spirv))
+            std::fs::write(&body, spirv::wrap_intel_spirv(&spirv))
                 .with_context(|| format!("cannot write `{}`", body.display()))?;
         }
     }

@@ -19,7 +19,7 @@ use crate::link::inputs::{InputObject, Inputs, map_all};
 use offld_system::store::Digest;
 use offld_system::threads;
 use offload_formats::bitcode;
-use offload_formats::coff::drectve::Directives;
+use offload_formats::coff::Directives;
 use offload_formats::error::Malformed;
 use offload_formats::fatbin::{Entry, Kind};
 use offload_formats::magic::{self, Magic, magic};

@@ -15,9 +15,9 @@ use super::{
     Definition, DeviceImage, Form, HostFacts, Machine, Need, SharedSymbols, modules, packaged,
 };
 use crate::link::inputs::InputObject;
-use offload_formats::coff::drectve::{self, Directives};
+use offload_formats::coff::{self, Directives};
 use offload_formats::elf::raw::Class;
-use offload_formats::elf::{SHT_LLVM_OFFLOADING, property};
+use offload_formats::elf::{SHT_LLVM_OFFLOADING, notes};
 use offload_formats::magic::{self, BUNDLE};
 use offload_formats::model::{Generation, OffloadKind, OffloadKinds, Origin, printable_name};
 use offload_formats::offload_entries::{entry_size, generation_of_entry, generation_of_size};
@@ -311,10 +311,10 @@ fn protection<Elf: FileHeader<Endian = Endianness>>(
     let notes = sections
         .iter()
         .filter(|section| section.sh_type(endian) == elf::SHT_NOTE);
-    let named =
-        notes.filter(|section| sections.section_name(endian, section) == Ok(property::SECTION));
+    let named = notes
+        .filter(|section| sections.section_name(endian, section) == Ok(notes::PROPERTY_SECTION));
     let read = named.filter_map(|section| section.notes(endian, data).ok().flatten());
-    read.map(|notes| property::features(header.e_machine(endian), endian, notes))
+    read.map(|notes| notes::protection(header.e_machine(endian), endian, notes))
         .fold(0, |all, features| all | features)
 }
 
@@ -471,7 +471,7 @@ pub(super) fn coff_directives(data: &[u8]) -> Result<Directives> {
         text.extend_from_slice(section.contents);
         text.push(b' ');
     }
-    Ok(drectve::read(&text))
+    Ok(coff::directives(&text))
 }
 
 struct Section<'a> {

@@ -414,7 +414,7 @@ pub fn resize_coff(file: &FileSlice, replacements: Vec<Replacement>) -> Result<R
     let sizes: Vec<NewSize> = replacements.iter().map(size).collect();
     Rope::of_parts(
         file,
-        coff::resize::plan(file.bytes(), &sizes)?,
+        coff::resize(file.bytes(), &sizes)?,
         replacements.into_iter().map(|new| new.contents),
     )
 }

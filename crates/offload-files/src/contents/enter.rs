@@ -10,7 +10,7 @@ use super::tree::NodeKind;
 use super::walk::{Cursor, Walk};
 use super::{archive, containers, external, image, inflate, objects, packs, registers};
 use offload_formats::containers::check_nesting;
-use offload_formats::elf::link_note::{self, LinkedBy};
+use offload_formats::elf::notes::{self, LinkedBy};
 use offload_formats::magic::{ByteKind, byte_kind};
 use offload_formats::model::Generation;
 use offload_formats::offload_entries;
@@ -186,7 +186,7 @@ impl Walk<'_> {
     /// Adds the tools that linked an ELF file, from its notes.
     fn linkers(&mut self, cursor: &Cursor) -> Result<()> {
         let members = cursor.place.members();
-        for by in link_note::read(cursor.piece.bytes())
+        for by in notes::link_notes(cursor.piece.bytes())
             .with_context(|| format!("{}: notes", cursor.place))?
         {
             let LinkedBy {

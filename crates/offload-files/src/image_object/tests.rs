@@ -185,7 +185,7 @@ fn protection_of(dir: &Path, triple: &str, protection: u32) -> Result<u32, Box<d
             (if header.is_class_64() { 8 } else { 4 }, 2)
         );
         let notes = section.notes(endian, data)?.ok_or("no notes")?;
-        Ok(offload_formats::elf::property::features(
+        Ok(offload_formats::elf::notes::protection(
             header.e_machine(endian),
             endian,
             notes,

@@ -2,6 +2,7 @@
 //! and inconsistent data.
 
 mod compat;
+mod compose;
 
 use super::*;
 use crate::reference::{Outcome, run, tools};

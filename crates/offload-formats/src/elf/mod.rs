@@ -19,13 +19,11 @@
 pub mod edit;
 pub mod file;
 pub mod interface;
-pub mod link_note;
-pub mod property;
+pub mod notes;
 pub mod raw;
 pub mod rename;
 pub mod resize;
 pub mod strip;
-pub mod wrapper_notes;
 
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endianness, elf};

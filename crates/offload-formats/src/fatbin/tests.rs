@@ -1,5 +1,7 @@
 //! Tests of the fatbinary reader with the exact output of NVIDIA's tool and with damaged data.
 
+mod compose;
+
 use super::*;
 
 /// An entry in the form that `fatbinary` writes, with `name` after the header.

@@ -5,8 +5,8 @@
 
 use self::Argument::{Address, AuxAddress, Data, Flag, Handle, Int, Name, Null, Size};
 use super::ImageSection;
-use super::entries::{Bounds, Field, Struct, bounds, entry};
 use crate::model::{Generation, OffloadKind};
+use crate::offload_entries::{Bounds, Field, Struct, bounds, entry};
 use crate::offload_sections::{CUDA_FATBINARIES, CUDA_WRAPPERS, HIP_BUNDLES, HIP_WRAPPERS};
 
 /// The name of the variable with the file's bytes.

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::elf::property;
+use crate::elf::notes;
 use crate::model::ObjectFormat;
 
 /// A family of hosts that share a back end of LLVM.
@@ -89,15 +89,15 @@ pub fn features_and_abi(triple: &str) -> (&'static str, Option<&'static str>) {
 }
 
 /// Returns all control-flow protection that registration code for the host `triple` can have
-/// (`elf::property`). CPUs without the protection ignore its instructions. Old 32-bit x86
+/// (`elf::notes`). CPUs without the protection ignore its instructions. Old 32-bit x86
 /// CPUs reject them, so these hosts get none.
 pub fn whole_protection(triple: &str) -> u32 {
     match family(triple) {
         _ if ObjectFormat::of(triple) != ObjectFormat::Elf => 0,
         Some(Family::X86) if matches!(triple.split('-').next(), Some("x86_64" | "amd64")) => {
-            property::X86
+            notes::X86_PROTECTION
         }
-        Some(Family::AArch64) => property::AARCH64,
+        Some(Family::AArch64) => notes::AARCH64_PROTECTION,
         _ => 0,
     }
 }

@@ -2,7 +2,6 @@
 //! plan can be printed and compared. `offld-llvm` translates a plan to an LLVM module;
 //! `image_object` writes images that are too large to pass through LLVM.
 
-pub mod entries;
 pub mod fatbin;
 pub mod host;
 pub mod openmp;

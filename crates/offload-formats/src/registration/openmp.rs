@@ -2,12 +2,14 @@
 //! sections, types, priorities (docs/spec/link-driver.md 8.1, 8.2 and 11; docs/spec/containers.md
 //! 5.1). `offld-llvm` emits the code from this and a `Plan`.
 
-use super::entries::{self, Bounds, BoundsDefined, Dummy, Field, NARROW_ENTRY, Retention, Struct};
 use super::{ImagePlace, ImageSection, MODULE, PlannedImage};
 use crate::elf::edit::OLD_DUMMY;
 use crate::error::Malformed;
 use crate::model::{Generation, OffloadKind};
 use crate::offload_binary;
+use crate::offload_entries::{
+    self, Bounds, BoundsDefined, Dummy, Field, NARROW_ENTRY, Retention, Struct,
+};
 use crate::offload_sections::{NAME, RELOCATABLE, entry_section};
 use std::ops::Range;
 
@@ -91,8 +93,8 @@ pub fn registration(generation: Generation, coff: bool) -> Registration {
     }
     Registration {
         module: MODULE,
-        entry: entries::entry(generation),
-        bounds: entries::bounds(OffloadKind::OpenMp, generation, coff),
+        entry: offload_entries::entry(generation),
+        bounds: offload_entries::bounds(OffloadKind::OpenMp, generation, coff),
         listed_images: true,
         image_inbounds: false,
         priority: 101,
@@ -122,7 +124,7 @@ fn llvm14_registration(coff: bool) -> Registration {
         module: "offload.wrapper.object",
         entry: ("__tgt_offload_entry", NARROW_ENTRY),
         bounds: if coff {
-            entries::bounds(OffloadKind::OpenMp, Generation::Llvm14, true)
+            offload_entries::bounds(OffloadKind::OpenMp, Generation::Llvm14, true)
         } else {
             by_linker
         },

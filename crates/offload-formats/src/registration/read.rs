@@ -21,9 +21,8 @@ use serde::Serialize;
 use crate::bytes::c_string;
 use crate::error::Malformed;
 use crate::model::{Generation, OffloadKind, OffloadKinds};
-use crate::offload_entries::{self, EntryTable};
+use crate::offload_entries::{self, EntryTable, Field, NARROW_ENTRY, WIDE_ENTRY};
 use crate::offload_sections;
-use crate::registration::entries::{Field, NARROW_ENTRY, WIDE_ENTRY};
 use crate::registration::fatbin::{EntryField, NARROW_READS, Read, WIDE_READS};
 use address_space::{AddressSpace, Pointer};
 

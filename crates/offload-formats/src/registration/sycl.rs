@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use super::ImageSection;
-use super::entries::{Field, Struct};
 use crate::magic;
 use crate::model::{ImageKind, OffloadKind};
 use crate::offload_binary::{self, Image};
+use crate::offload_entries::{Field, Struct};
 use crate::offload_sections;
 
 /// The data that the runtime gets, by the LLVM release of the runtime.

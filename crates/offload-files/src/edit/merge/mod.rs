@@ -44,7 +44,7 @@ pub(crate) use images::{MergedUnit, check_images};
 pub(crate) use join::join;
 pub(crate) use lockstep::{Build, name_kinds};
 use lockstep::{Location, Locations, Shape};
-use offload_formats::elf::{SHT_LLVM_ADDRSIG, link_note};
+use offload_formats::elf::{SHT_LLVM_ADDRSIG, notes};
 use offload_formats::model::{Generation, printable, printable_name};
 use offload_formats::offload_entries::generation_of_entry;
 use offload_formats::offload_sections;
@@ -59,7 +59,7 @@ const MOST_NAMES: usize = 3;
 const NOT_COMPARED: [&str; 13] = [
     ".comment",
     ".note.gnu.build-id",
-    link_note::SECTION,
+    notes::LINK_SECTION,
     ".debug",
     ".zdebug",
     ".gdb_index",

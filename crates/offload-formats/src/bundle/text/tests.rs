@@ -1,5 +1,7 @@
 //! Round trips with buffers of any size, LLVM's layout, and errors for missing ends.
 
+mod compose;
+
 use super::*;
 use proptest::prelude::*;
 use std::io::BufReader;

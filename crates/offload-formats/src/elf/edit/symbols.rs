@@ -2,7 +2,7 @@
 //! renames the others. Also renames sections, and renumbers symbols where other sections refer to
 //! them.
 
-use super::layout::Edited;
+use super::Edited;
 use super::{Edit, Numbers, SectionView, SymbolView};
 use crate::elf::SHT_LLVM_ADDRSIG;
 use crate::elf::file::{Object, Section};

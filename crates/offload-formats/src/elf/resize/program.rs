@@ -5,7 +5,6 @@
 //! first of `STRATEGIES` with room for its program headers is used.
 
 mod arrange;
-mod divide;
 mod header_space;
 mod pointers;
 mod segments;
@@ -26,7 +25,6 @@ use header_space::{Block, HeaderSpace, LARGEST_ALIGN, blocks, header_space};
 use pointers::{Pointers, filled};
 use segments::{Linked, Location, has_bytes};
 
-pub use divide::divide;
 pub use header_space::with_front_page;
 
 /// Returns the parts of the new file, with an array of `pointers`.

@@ -1,7 +1,7 @@
 //! Tests of the vendors' rules against their documents: each line of `tests/cases/check/rules.txt`
-//! is a case.
+//! is a case. Also tests of product names.
 
-use super::{Code, Fit, Wanted};
+use super::{Code, Fit, PRODUCTS, Wanted, architecture_of_product};
 use crate::target::Target;
 use crate::{gpu::Gpu, ptx};
 
@@ -240,6 +240,53 @@ mod releases {
                     "sm_{of}f on sm_{device}: {fit:?}"
                 );
             }
+        }
+    }
+}
+
+#[test]
+fn products_and_compute_capabilities_have_architectures() {
+    for (name, expected) in [
+        ("8.6", Some("sm_86")),
+        ("12.1", Some("sm_121")),
+        ("rtx4090", Some("sm_89")),
+        ("RTX-4070-Ti-Super", Some("sm_89")),
+        ("NVIDIA GeForce RTX 3080 Ti", Some("sm_86")),
+        ("mi300x", Some("gfx942")),
+        ("AMD Instinct MI250X", Some("gfx90a")),
+        ("Radeon VII", Some("gfx906")),
+        ("l40s", Some("sm_89")),
+        ("h100", Some("sm_90")),
+        ("8.65", None),
+        ("8.", None),
+        (".6", None),
+        ("rtx9999", None),
+        ("mi300", None),
+        ("nvidia", None),
+        ("ti", None),
+        ("", None),
+    ] {
+        assert_eq!(architecture_of_product(name).as_deref(), expected, "{name}");
+    }
+}
+
+#[test]
+fn every_architecture_is_a_device() {
+    for (architecture, products) in PRODUCTS {
+        assert!(
+            Wanted::parse(architecture).is_ok() && !products.is_empty(),
+            "{architecture}"
+        );
+        for product in *products {
+            let found = PRODUCTS
+                .iter()
+                .filter(|(_, all)| all.contains(product))
+                .count();
+            assert_eq!(
+                (found, architecture_of_product(product).as_deref()),
+                (1, Some(*architecture)),
+                "{product}"
+            );
         }
     }
 }

@@ -1,8 +1,7 @@
 //! An edited bundle equals the output of LLVM's bundler or of offld's writer for the same code
 //! objects.
 
-use super::*;
-use crate::bundle::{Source, read_all, write};
+use crate::bundle::*;
 use crate::compose::join;
 use crate::reference::{Outcome, run, tools};
 

@@ -1,6 +1,6 @@
 //! An edited text bundle equals the output of a writer for the same objects, with any line ends.
 
-use super::*;
+use crate::bundle::text::*;
 use crate::compose::join;
 use crate::reference::{Outcome, run, tools};
 use proptest::prelude::*;

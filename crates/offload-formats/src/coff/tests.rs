@@ -1,5 +1,5 @@
-//! Tests of replaced section contents, on objects from the `object` crate and clang, which that
-//! crate reads.
+//! Tests of linker directives, and of replaced section contents on objects from the `object` crate
+//! and clang, which that crate reads.
 
 use object::read::coff::{CoffFile, CoffHeader};
 use object::write::{Object as Writer, Relocation, Symbol, SymbolSection};
@@ -8,7 +8,7 @@ use object::{
     SymbolFlags, SymbolKind, SymbolScope, pe,
 };
 
-use super::plan;
+use super::{Directives, directives, resize};
 use crate::compose::join;
 use crate::elf::resize::NewSize;
 
@@ -103,7 +103,7 @@ fn contents<Coff: CoffHeader>(data: &[u8], number: usize) -> Result<Vec<u8>, obj
 fn sections_get_any_size() -> Outcome {
     let old = object()?;
     for size in [0, 1, 16, 999, 1001, 1002, 5000] {
-        let parts = plan(
+        let parts = resize(
             &old,
             &[NewSize {
                 section: 2,
@@ -138,7 +138,7 @@ fn sections_get_any_size() -> Outcome {
         assert_eq!(behind.address(), if size < 900 { 0 } else { 900 });
         // The reverse change.
         if size > 0 {
-            let parts = plan(
+            let parts = resize(
                 &new,
                 &[NewSize {
                     section: 2,
@@ -169,7 +169,7 @@ fn invalid_requests_are_errors() -> Outcome {
                 may_move: false,
             })
             .collect();
-        plan(&old, &sizes)
+        resize(&old, &sizes)
             .err()
             .map(|fault| fault.to_string())
             .unwrap_or_default()
@@ -178,7 +178,7 @@ fn invalid_requests_are_errors() -> Outcome {
     assert!(fault(&[5]).contains("no such section"));
     assert!(fault(&[0]).contains("no such section"));
     assert!(fault(&[2, 2]).contains("twice"));
-    let too_large = plan(
+    let too_large = resize(
         &old,
         &[NewSize {
             section: 2,
@@ -199,7 +199,7 @@ fn invalid_requests_are_errors() -> Outcome {
     let inside = u32::from_le_bytes(*old[20 + 40 + 20..].first_chunk().ok_or("short")?) + 8;
     shared[field..field + 4].copy_from_slice(&inside.to_le_bytes());
     assert!(
-        plan(
+        resize(
             &shared,
             &[NewSize {
                 section: 2,
@@ -216,7 +216,7 @@ fn invalid_requests_are_errors() -> Outcome {
 fn damaged_objects_do_not_panic() -> Outcome {
     let old = object()?;
     for end in 0..old.len() {
-        let _ = plan(
+        let _ = resize(
             &old[..end],
             &[NewSize {
                 section: 2,
@@ -229,7 +229,7 @@ fn damaged_objects_do_not_panic() -> Outcome {
         for flip in [1, 0x80, 0xff] {
             let mut wrong = old.clone();
             wrong[at] ^= flip;
-            if let Ok(parts) = plan(
+            if let Ok(parts) = resize(
                 &wrong,
                 &[NewSize {
                     section: 2,
@@ -242,4 +242,19 @@ fn damaged_objects_do_not_panic() -> Outcome {
         }
     }
     Ok(())
+}
+
+#[test]
+fn directives_are_read_as_linkers_do() {
+    let text = b"\xef\xbb\xbf   /DEFAULTLIB:\"my lib.lib\" -defaultlib:uuid /EXPORT:f,DATA /include:_g \
+                 /alternatename:__a=__b /FAILIFMISMATCH:\"x=1\" /nodefaultlib:libcmt /include\0 junk";
+    let read = directives(text);
+    assert_eq!(read.default_libraries, ["my lib.lib", "uuid"]);
+    assert_eq!(read.without_libraries, ["libcmt"]);
+    assert_eq!(read.include, ["_g"]);
+    assert_eq!(read.alternate_names, [("__a".to_owned(), "__b".to_owned())]);
+    assert_eq!(
+        directives(b"\xff\xfe\"open /include:x"),
+        Directives::default()
+    );
 }

@@ -3,10 +3,12 @@
 use super::*;
 use crate::compose::join;
 use object::write::Object as Writer;
-use object::{Architecture, BinaryFormat, Endian, Endianness, File, Object, ObjectSection};
+use object::{
+    Architecture, BinaryFormat, Endian, Endianness, File, Object, ObjectSection, SectionKind,
+};
 
 fn applied(image: &[u8]) -> Vec<u8> {
-    join(image, &add(image).unwrap(), &[]).unwrap()
+    join(image, &add_wrapper_notes(image).unwrap(), &[]).unwrap()
 }
 
 fn image(architecture: Architecture, endian: Endianness) -> Vec<u8> {
@@ -45,15 +47,15 @@ fn an_image_has_its_notes_and_all_it_had() {
         let plain = image(architecture, endian);
         let noted = applied(&plain);
         let file = File::parse(&*noted).unwrap();
-        let section = file.section_by_name(SECTION).unwrap();
+        let section = file.section_by_name(WRAPPER_SECTION).unwrap();
         let read = notes(section.data().unwrap(), endian);
         let wanted = [(1, "1.0"), (2, "LLVM"), (3, LLVM_RELEASE)];
         assert_eq!(
             read,
-            wanted.map(|(kind, text)| (kind, OWNER.to_vec(), text.as_bytes().to_vec())),
+            wanted.map(|(kind, text)| (kind, WRAPPER_OWNER.to_vec(), text.as_bytes().to_vec())),
             "{architecture:?}"
         );
-        assert_eq!((section.align(), OWNER.len()), (4, 15));
+        assert_eq!((section.align(), WRAPPER_OWNER.len()), (4, 15));
         assert!(matches!(
             section.flags(),
             object::SectionFlags::Elf {
@@ -76,7 +78,7 @@ fn an_image_has_its_notes_and_all_it_had() {
                 .collect::<Vec<_>>()
         };
         let mut left = all(&file);
-        assert_eq!(left.pop().unwrap().0, SECTION);
+        assert_eq!(left.pop().unwrap().0, WRAPPER_SECTION);
         assert_eq!(left, all(&before), "{architecture:?}");
         assert_eq!(file.symbols().count(), before.symbols().count());
     }
@@ -93,7 +95,7 @@ fn an_image_without_sections_gets_some() {
         file.sections()
             .map(|section| section.name().unwrap().to_owned())
             .collect::<Vec<_>>(),
-        [".shstrtab", SECTION]
+        [".shstrtab", WRAPPER_SECTION]
     );
 }
 
@@ -102,17 +104,72 @@ fn a_broken_image_is_an_error() {
     let whole = image(Architecture::X86_64, Endianness::Little);
     for cut in 0..whole.len() {
         // The section headers end the file, so every shorter file is damaged.
-        assert!(add(&whole[..cut]).is_err(), "{cut}");
+        assert!(add_wrapper_notes(&whole[..cut]).is_err(), "{cut}");
     }
     for at in 0..whole.len().min(64) {
         for value in [0, 1, 0x7f, 0xff] {
             let mut bad = whole.clone();
             bad[at] = value;
-            let _ = add(&bad);
+            let _ = add_wrapper_notes(&bad);
         }
     }
     assert_eq!(
-        add(b"!<arch>\n        ").unwrap_err().what,
+        add_wrapper_notes(b"!<arch>\n        ").unwrap_err().what,
         "not an ELF file"
     );
+}
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+fn object(architecture: Architecture, endian: Endianness) -> Result<Vec<u8>, object::write::Error> {
+    let mut object = Writer::new(BinaryFormat::Elf, architecture, endian);
+    let section = object.add_section(Vec::new(), b"code".to_vec(), SectionKind::ReadOnlyData);
+    object.set_section_data(section, b"bytes".to_vec(), 1);
+    object.write()
+}
+
+fn noted(data: &[u8], by: &LinkedBy) -> Result<Vec<u8>, Malformed> {
+    join(data, &add_link_notes(data, by)?, &[])
+}
+
+#[test]
+fn what_is_noted_is_read() -> Outcome {
+    let hosts = [
+        (Architecture::X86_64, Endianness::Little),
+        (Architecture::I386, Endianness::Little),
+        (Architecture::S390x, Endianness::Big),
+    ];
+    for (architecture, endian) in hosts {
+        let plain = object(architecture, endian)?;
+        assert_eq!(link_notes(&plain)?, []);
+        for compiler in [None, Some(22)] {
+            let by = LinkedBy::this(compiler);
+            let once = noted(&plain, &by)?;
+            assert_eq!(link_notes(&once)?, std::slice::from_ref(&by));
+            assert_eq!(link_notes(&noted(&once, &by)?)?, std::slice::from_ref(&by));
+            let other = LinkedBy {
+                version: "0.1.0".to_owned(),
+                device_compiler: None,
+            };
+            assert_eq!(link_notes(&noted(&once, &other)?)?, [by, other]);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_prefix_and_every_flip_is_survived() -> Outcome {
+    let whole = noted(
+        &object(Architecture::X86_64, Endianness::Little)?,
+        &LinkedBy::this(Some(22)),
+    )?;
+    for len in 0..whole.len() {
+        let _ = link_notes(&whole[..len]);
+    }
+    for bit in 0..whole.len() * 8 {
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let _ = link_notes(&bytes);
+    }
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Byte comparison of archives with `llvm-ar`, and round trips through offld's reader.
 
-use super::*;
+use crate::archive::*;
 use crate::reference::tools;
 use object::{BinaryFormat, SymbolScope};
 use std::io::Cursor;

@@ -1,6 +1,10 @@
-//! Replaces the contents of sections of a COFF object, with a corresponding change of the file's
-//! size. Data after them moves. The file header, the section headers and the section symbols are
-//! updated.
+//! The parts of COFF objects (Windows) that offload tools read, and new contents for their
+//! sections.
+//!
+//! ```
+//! let directives = offload_formats::coff::directives(b"/DEFAULTLIB:msvcrt /include:main");
+//! assert_eq!((directives.default_libraries[0].as_str(), directives.include[0].as_str()), ("msvcrt", "main"));
+//! ```
 
 #[cfg(test)]
 mod tests;
@@ -10,11 +14,135 @@ use std::ops::Range;
 
 use object::pe;
 
-use super::{Header, RELOCATION_SIZE, SECTION_SIZE};
 use crate::bytes::{number, slice};
 use crate::compose::{Part, push_old, push_zeros};
 use crate::elf::resize::NewSize;
 use crate::error::Malformed;
+
+/// The size of a section header.
+pub(crate) const SECTION_SIZE: u64 = 40;
+/// The size of a relocation.
+pub(crate) const RELOCATION_SIZE: u64 = 10;
+
+/// The header of an object.
+pub(crate) struct Header {
+    pub machine: u16,
+    pub time: u32,
+    pub characteristics: u16,
+    /// The number of sections, and the offset of their headers.
+    pub sections: u32,
+    pub sections_at: u64,
+    pub symbols_at: u64,
+    pub symbols: u32,
+    /// Whether the object may have more than 65279 sections (`/bigobj`).
+    pub big: bool,
+}
+
+impl Header {
+    pub(crate) fn read(data: &[u8]) -> Result<Self, Malformed> {
+        let field =
+            |at, size| number(data, at, size, "COFF header past the end").map(|value| value as u32);
+        let big = field(0, 4)? == 0xffff_0000;
+        Ok(if big {
+            Header {
+                machine: field(6, 2)? as u16,
+                time: field(8, 4)?,
+                characteristics: 0,
+                sections: field(44, 4)?,
+                sections_at: 56,
+                symbols_at: field(48, 4)?.into(),
+                symbols: field(52, 4)?,
+                big,
+            }
+        } else {
+            Header {
+                machine: field(0, 2)? as u16,
+                time: field(4, 4)?,
+                characteristics: field(18, 2)? as u16,
+                sections: field(2, 2)?,
+                sections_at: 20 + u64::from(field(16, 2)?),
+                symbols_at: field(8, 4)?.into(),
+                symbols: field(12, 4)?,
+                big,
+            }
+        })
+    }
+
+    /// The size of a symbol.
+    pub(crate) fn symbol_size(&self) -> u64 {
+        if self.big { 20 } else { 18 }
+    }
+
+    /// The offset behind the last symbol, where the strings begin.
+    pub(crate) fn strings_at(&self) -> u64 {
+        self.symbols_at + u64::from(self.symbols) * self.symbol_size()
+    }
+}
+
+/// The linker directives that affect which objects are linked: the text of `.drectve` sections,
+/// which linkers treat like command-line options.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Directives {
+    /// `/defaultlib:`, libraries to search after all others.
+    pub default_libraries: Vec<String>,
+    /// `/nodefaultlib:`.
+    pub without_libraries: Vec<String>,
+    /// `/include:`, symbols that must be defined.
+    pub include: Vec<String>,
+    /// `/alternatename:from=to`: `to` replaces `from` if `from` is undefined.
+    pub alternate_names: Vec<(String, String)>,
+}
+
+/// Parses the text of one `.drectve` section. Other directives are skipped, because only the linker
+/// needs them.
+pub fn directives(section: &[u8]) -> Directives {
+    let text = section.strip_prefix(b"\xef\xbb\xbf").unwrap_or(section);
+    let text = String::from_utf8_lossy(text);
+    let mut all = Directives::default();
+    for word in split_options(&text) {
+        let Some(body) = word.strip_prefix(['/', '-']) else {
+            continue;
+        };
+        let Some((name, value)) = body.split_once(':') else {
+            continue;
+        };
+        let value = value.to_owned();
+        match name.to_ascii_lowercase().as_str() {
+            "defaultlib" => all.default_libraries.push(value),
+            "nodefaultlib" | "disallowlib" => all.without_libraries.push(value),
+            "include" => all.include.push(value),
+            "alternatename" => {
+                all.alternate_names.extend(
+                    value
+                        .split_once('=')
+                        .map(|(from, to)| (from.to_owned(), to.to_owned())),
+                );
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Splits text at white space and zeros outside of double quotes, and removes the quotes.
+fn split_options(text: &str) -> Vec<String> {
+    let mut options = vec![String::new()];
+    let mut quoted = false;
+    for letter in text.chars() {
+        match letter {
+            '"' => quoted = !quoted,
+            ' ' | '\t' | '\r' | '\n' | '\0' if !quoted => options.push(String::new()),
+            _ => options
+                .iter_mut()
+                .last()
+                .into_iter()
+                .for_each(|word| word.push(letter)),
+        }
+    }
+    options.retain(|word| !word.is_empty());
+    options
+}
 
 /// Data moves by multiples of this, so that it keeps its alignment.
 const MOVE_ALIGN: u64 = 16;
@@ -33,12 +161,13 @@ struct Section {
 
 /// Returns the parts, in order, of the COFF object `data` with new section sizes.
 /// `NewSize::section` is the number of a section, starting at 1. Relocations of other sections and
-/// all symbols stay. Symbols beyond the new end of a section move to its start.
+/// all symbols stay. Symbols beyond the new end of a section move to its start. Data after a
+/// section moves, and the file header, the section headers and the section symbols are updated.
 ///
 /// # Errors
 /// The object is damaged, or a value does not fit into its field. A section is listed twice, has no
 /// bytes in the file, has relocations, is a COMDAT section, or shares bytes with other data.
-pub fn plan(data: &[u8], sizes: &[NewSize]) -> Result<Vec<Part>, Malformed> {
+pub fn resize(data: &[u8], sizes: &[NewSize]) -> Result<Vec<Part>, Malformed> {
     let head = header(data)?;
     let sections = (0..u64::from(head.sections))
         .map(|index| section(data, &head, index))

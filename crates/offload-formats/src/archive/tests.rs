@@ -1,6 +1,8 @@
 //! The archive reader on output of `llvm-ar`, on archives in thin archives from GNU ar, and on
 //! damaged archives.
 
+mod write;
+
 use std::process::Command;
 
 use super::*;
@@ -92,7 +94,7 @@ fn every_kind_that_llvm_ar_writes_has_the_same_members() {
 #[test]
 fn a_64_bit_index_and_names_are_no_members() {
     let data = archive(
-        magic::ARCHIVE,
+        numbers::ARCHIVE,
         &[
             ("/SYM64/", &[0; 8]),
             ("//", b"long-name.o/\n"),
@@ -113,7 +115,7 @@ fn a_64_bit_index_and_names_are_no_members() {
 fn a_member_of_an_archive_in_a_thin_one_has_its_offset() {
     let data = [
         archive(
-            magic::THIN_ARCHIVE,
+            numbers::THIN_ARCHIVE,
             &[("/", &[0; 4]), ("//", b"a.o/\nin.a/\n")],
         ),
         header_of("/0", 9),
@@ -133,17 +135,17 @@ fn a_member_of_an_archive_in_a_thin_one_has_its_offset() {
     let fault = read(&[&data[..], &header_of("/99:78", 9)].concat()).unwrap_err();
     assert_eq!(fault.offset, data.len() as u64);
     // No table.
-    let index = archive(magic::THIN_ARCHIVE, &[("/", &[0; 4])]);
+    let index = archive(numbers::THIN_ARCHIVE, &[("/", &[0; 4])]);
     let first = [&index[..], &header_of("/5:78", 9)].concat();
     assert_eq!(read(&first).unwrap_err().offset, index.len() as u64);
-    let whole = archive(magic::ARCHIVE, &[("a.o/", b"first"), ("b.o/", b"second")]);
+    let whole = archive(numbers::ARCHIVE, &[("a.o/", b"first"), ("b.o/", b"second")]);
     assert_eq!(member_at(&whole, 8 + 60 + 6).unwrap().unwrap().name, b"b.o");
     assert_eq!(member_at(&whole, 9).unwrap(), None);
 }
 
 #[test]
 fn a_damaged_member_is_named_with_its_offset() {
-    let data = archive(magic::ARCHIVE, &[("a.o/", b"first"), ("b.o/", b"second")]);
+    let data = archive(numbers::ARCHIVE, &[("a.o/", b"first"), ("b.o/", b"second")]);
     let second = 8 + 60 + 6;
     let fault = |data: &[u8]| read(data).unwrap_err();
     let cut = fault(&data[..data.len() - 1]);
@@ -175,7 +177,7 @@ fn a_damaged_member_is_named_with_its_offset() {
 #[test]
 fn random_input_does_not_panic() {
     let data = archive(
-        magic::ARCHIVE,
+        numbers::ARCHIVE,
         &[
             ("/SYM64/", &[0; 8]),
             ("//", b"long-name.o/\n"),

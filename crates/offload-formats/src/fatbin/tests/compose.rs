@@ -1,10 +1,9 @@
 //! An edited fatbinary equals one made from the same entries. The suite tests that NVIDIA's tools
 //! read it.
 
-use super::*;
 use crate::compose::join;
 use crate::fatbin::tests::{entry, fatbin, sample};
-use crate::fatbin::{MAGIC, read_all};
+use crate::fatbin::*;
 use crate::reference::Outcome;
 
 type NewItem<'a> = Item<NewEntry<'a>, Code>;
