@@ -30,8 +30,7 @@ use offld_system::atomic_file::{self, folder_of, target_of};
 use offld_system::io::bytes::Bytes;
 use offld_system::io::file_slice::FileSlice;
 use offld_system::io::rope::Rope;
-use offld_system::programs;
-use offld_system::run::{Cmd, Equivalent};
+use offld_system::run::{Cmd, Equivalent, is_ourselves};
 use offld_system::threads;
 use offload_formats::elf::edit;
 use offload_formats::elf::raw::{Class, FileHeader, ProgramHeader, Record, SectionHeader};
@@ -50,7 +49,7 @@ pub(crate) fn linker(settings: &LinkSettings, ld_first: bool) -> Result<PathBuf>
         (_, Role::Wrapper) if by_option => other(),
         // With `-fuse-ld=offld` in an offload build, the linker is offld as well: it would only
         // call itself.
-        (Some(path), _) if programs::is_ourselves(path) => other(),
+        (Some(path), _) if is_ourselves(path) => other(),
         (Some(path), _) => Ok(path.clone()),
         (None, Role::Wrapper) => bail!("linker path missing, must pass 'linker-path'"),
         (None, Role::Ld) => other(),

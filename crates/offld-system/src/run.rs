@@ -1,36 +1,34 @@
-//! Runs other programs; no other module starts processes. A command is data (`Cmd`). A runner runs
-//! it (`Real`), prints it (`Dry`), or lets it fail (in tests). The report of a failed step is built
-//! here, too.
+//! Finds and runs other programs; no other module starts processes. A command is data (`Cmd`). A
+//! runner runs it (`Real`), prints it (`Dry`), or lets it fail (in tests). The report of a failed
+//! step is built here, too.
 
 #![expect(clippy::disallowed_types, reason = "this file starts processes")]
 
-mod launched;
 mod report;
+
+pub use report::{OutOfMemory, no_answer};
+pub(crate) use report::{ended_for_memory, failure_report, how_it_ended};
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::io::{self, ErrorKind, PipeReader, Read, Seek, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-pub(crate) use launched::{Guardian, LauncherProcess, start as start_launcher};
-pub use report::{OutOfMemory, no_answer};
-use report::{cannot_start, killed_by_kernel};
-pub(crate) use report::{ended_for_memory, failure_report, how_it_ended};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::environment;
 use crate::response::{self, Style};
 use crate::scratch::Scratch;
 use crate::service::{Process, Service};
 use crate::shell::Shell;
-use crate::signals::Usage;
-use crate::signals::{Idle, Relay, Signals};
-use crate::{posix_shell, threads};
+use crate::signals::{Idle, Relay, Signals, Usage};
+use crate::{environment, posix_shell, threads};
+use report::{cannot_start, killed_by_kernel};
 
 /// A program to run for one step of a link.
 #[derive(Debug, Clone)]
@@ -54,8 +52,8 @@ pub struct Cmd {
 /// A program and arguments that would do the work that this process does itself.
 pub type Equivalent = (PathBuf, Vec<OsString>);
 
-/// A linker process that was started early and waits to read its arguments. If this value is dropped
-/// before the arguments are sent, the process is killed.
+/// A linker process that was started early and waits to read its arguments. If this value is
+/// dropped before the arguments are sent, the process is killed.
 #[derive(Debug)]
 pub struct PreloadedLinker {
     child: Option<Child>,
@@ -148,8 +146,8 @@ pub trait Run: Send + Sync {
         start_service(cmd, signals)
     }
 
-    /// Prints commands with which other tools would do the work that this process does itself, marked
-    /// `# in process`. They are not run. `commands` is called only if commands are printed.
+    /// Prints commands with which other tools would do the work that this process does itself,
+    /// marked `# in process`. They are not run. `commands` is called only if commands are printed.
     fn show_in_process(&self, _commands: &dyn Fn() -> Result<Vec<Equivalent>>) -> Result<()> {
         Ok(())
     }
@@ -614,6 +612,125 @@ impl Probe {
             stderr,
         })
     }
+}
+
+/// Script of the guardian.
+const GUARDIAN: &str = include_str!("launcher/guardian.sh");
+
+/// A running launcher of a job, in a process group of its own.
+pub(crate) struct LauncherProcess {
+    pub(crate) child: Child,
+    /// Output of the launcher, both streams together.
+    pub(crate) output: PipeReader,
+}
+
+/// Starts the program `words`, found through `PATH`. The outer error is a signal, the inner error a
+/// program that cannot be started.
+pub(crate) fn start_launcher(
+    words: &[OsString],
+    signals: &Signals,
+) -> Result<io::Result<LauncherProcess>> {
+    let Some((program, args)) = words.split_first() else {
+        return Ok(Err(io::ErrorKind::NotFound.into()));
+    };
+    threads::retry(signals, || {
+        let (output, writer) = io::pipe()?;
+        rustix::io::ioctl_fionbio(&output, true)?;
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(writer.try_clone()?)
+            .stderr(writer)
+            .process_group(0);
+        Ok(LauncherProcess {
+            child: command.spawn()?,
+            output,
+        })
+    })
+}
+
+/// The guardian of one job: a small shell that ends the job and removes the temporary files if
+/// offld was killed before it could do so. Dropping it ends it without any action.
+#[derive(Debug)]
+pub(crate) struct Guardian(Option<Child>);
+
+impl Guardian {
+    /// Starts the guardian of the job with this lease. `folder`: the temporary files, if they are
+    /// to be removed. If no guardian can be started, the job ends as soon as its lease is no longer
+    /// renewed.
+    pub(crate) fn start(lease: &Path, folder: Option<&Path>) -> Guardian {
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", GUARDIAN, "sh"])
+            .arg(lease)
+            .args(folder)
+            .current_dir("/")
+            .process_group(0);
+        Guardian(
+            command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .ok(),
+        )
+    }
+
+    /// Sets the process group that the guardian ends.
+    pub(crate) fn guards(&mut self, group: u32) {
+        self.send(&format!("group {group}\n"));
+    }
+
+    fn send(&mut self, line: &str) {
+        if let Some(stdin) = self.0.as_mut().and_then(|child| child.stdin.as_mut()) {
+            // Without the guardian, the job still has its lease.
+            let _ = stdin.write_all(line.as_bytes());
+        }
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        self.send("well\n");
+        if let Some(child) = &mut self.0 {
+            drop(child.stdin.take());
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Returns the directory of the path that offld was called by, if the call contains a path, and the
+/// directory of its executable.
+pub fn our_folders() -> impl Iterator<Item = PathBuf> {
+    let called = std::env::args_os()
+        .next()
+        .map(PathBuf::from)
+        .filter(|name| name.parent().is_some_and(|dir| dir != Path::new("")));
+    let ours = [called, std::env::current_exe().ok()];
+    ours.into_iter()
+        .flatten()
+        .filter_map(|me| me.parent().map(Path::to_path_buf))
+}
+
+/// Returns the program `name` in offld's directory (LLVM's tools search there, too), else on
+/// `PATH`, else the bare name.
+pub fn beside_us_or_on_path(name: &str) -> PathBuf {
+    let beside = our_folders()
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file());
+    beside
+        .or_else(|| which::which(name).ok())
+        .unwrap_or_else(|| name.into())
+}
+
+/// Whether `path` is offld's own executable, through symlinks or hard links.
+pub fn is_ourselves(path: &Path) -> bool {
+    let same = |a: &Path, b: &Path| {
+        let (a, b) = (std::fs::metadata(a).ok()?, std::fs::metadata(b).ok()?);
+        Some((a.dev(), a.ino()) == (b.dev(), b.ino()))
+    };
+    std::env::current_exe().is_ok_and(|me| same(&me, path) == Some(true))
 }
 
 #[cfg(test)]

@@ -554,7 +554,7 @@ fn show_host(fat: &Path, session: &Session) {
 }
 
 fn objcopy() -> PathBuf {
-    programs::beside_us_or_on_path("llvm-objcopy")
+    run::beside_us_or_on_path("llvm-objcopy")
 }
 
 fn temporary() -> PathBuf {

@@ -60,7 +60,7 @@ pub struct HostObject<'a> {
     /// Its triple.
     pub triple: &'a str,
     /// The control-flow protection with which the object is compatible
-    /// (`offload_formats::elf::property`).
+    /// (`offload_formats::elf::notes`).
     pub protection: u32,
 }
 

@@ -8,7 +8,7 @@ use super::clang::links_by_plugin;
 use super::{DeviceContext, libraries};
 use crate::link::select::DeviceJob;
 use crate::toolchain::{self, LinkerFamily};
-use offld_system::programs;
+use offld_system::run;
 
 // Translates the linker's code generation options to compiler arguments, for ThinLTO units that
 // compile as separate jobs.
@@ -279,10 +279,7 @@ fn linker_of(job: &DeviceJob<'_>, context: &DeviceContext<'_>) -> Option<PathBuf
     }
     match last("-fuse-ld=") {
         Some(named) if named.is_absolute() => Some(named),
-        Some(name) => Some(programs::beside_us_or_on_path(&format!(
-            "ld.{}",
-            name.display()
-        ))),
+        Some(name) => Some(run::beside_us_or_on_path(&format!("ld.{}", name.display()))),
         // The compiler runs `ld`, which is the host's linker for the host's architecture.
         None => context
             .host_linker

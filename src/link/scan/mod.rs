@@ -500,7 +500,7 @@ pub(crate) struct HostFacts<'a> {
     /// The ELF or COFF machine of the object, if it has one.
     pub machine: Option<Machine>,
     /// The control-flow protection that the object is compatible with
-    /// (`offload_formats::elf::property`). None for bitcode, whose protection is not known before
+    /// (`offload_formats::elf::notes`). None for bitcode, whose protection is not known before
     /// it is compiled.
     pub protection: Option<u32>,
 }

@@ -14,8 +14,7 @@ use super::needs::{
 use super::{Cache, Kind, Part, Program, Remote};
 use crate::toolchain::{self, Compiler};
 use offld_system::environment;
-use offld_system::programs;
-use offld_system::run::{self, Probe};
+use offld_system::run::{self, Probe, is_ourselves};
 use offld_system::store::local::Store;
 use offld_system::store::settings::{self, Setting};
 use offld_system::store::{self, Key, RemoteSettings, SecretKey};
@@ -52,7 +51,7 @@ pub(super) fn linkers(folders: &Folders) -> Vec<Program> {
     let all = chosen
         .iter()
         .cloned()
-        .chain(named.filter(|path| path.is_file() && !programs::is_ourselves(path)));
+        .chain(named.filter(|path| path.is_file() && !is_ourselves(path)));
     let once = all.filter(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
     once.map(|path| Program {
         says: first_line(&path),

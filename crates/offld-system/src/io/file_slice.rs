@@ -24,8 +24,7 @@ use anyhow::{Context, Result, anyhow};
 use rustix::io::Errno;
 
 use crate::io::bytes::Bytes;
-use crate::io::copy;
-use crate::io::outputs::{Output, io_error};
+use crate::io::outputs::{Output, cut_short, io_error};
 use crate::progress::Share;
 use crate::scratch;
 use crate::session::Session;
@@ -389,7 +388,7 @@ impl Read for PieceReader<'_> {
                 .read(buffer)?,
         };
         if len == 0 && wanted > 0 {
-            return Err(copy::cut_short());
+            return Err(cut_short());
         }
         self.at += len as u64;
         Ok(len)

@@ -3,7 +3,6 @@
 //! memory for a file of gigabytes as for a small one. Also the search order of a dynamic loader.
 
 pub mod bytes;
-pub mod copy;
 pub mod file_slice;
 pub mod loader;
 pub mod output_directory;

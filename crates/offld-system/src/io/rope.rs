@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::copy::{self, GRAIN};
 use super::file_slice::{FileSlice, Spool};
 use super::outputs::Output;
+use super::outputs::{GRAIN, copy_range, copy_range_to_writer};
 use offload_formats::coff;
 use offload_formats::compose::Part;
 pub use offload_formats::elf::resize::NO_ROOM;
@@ -284,7 +284,7 @@ impl Sink for ToFile<'_> {
     }
 
     fn range(&mut self, from: &File, offset: u64, size: u64) -> io::Result<()> {
-        copy::range(from, offset, self.0, size, &|| Ok(()))
+        copy_range(from, offset, self.0, size, &|| Ok(()))
     }
 
     fn zeros(&mut self, count: u64) -> io::Result<()> {
@@ -301,7 +301,7 @@ impl<W: Write + ?Sized> Sink for ToWriter<'_, W> {
     }
 
     fn range(&mut self, from: &File, offset: u64, size: u64) -> io::Result<()> {
-        copy::range_to_writer(from, offset, size, self.0)
+        copy_range_to_writer(from, offset, size, self.0)
     }
 
     fn zeros(&mut self, count: u64) -> io::Result<()> {

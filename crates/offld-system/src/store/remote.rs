@@ -13,8 +13,6 @@
 //! build, opening a remote cache fails with an error that names the feature.
 
 #[cfg(feature = "remote-cache")]
-mod engine;
-#[cfg(feature = "remote-cache")]
 mod frame;
 #[cfg(feature = "remote-cache")]
 mod redis;

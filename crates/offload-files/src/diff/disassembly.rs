@@ -10,7 +10,7 @@ use similar::TextDiff;
 use super::records::Disassembled;
 use super::report::Report;
 use offld_system::io::file_slice::FileSlice;
-use offld_system::programs::beside_us_or_on_path;
+use offld_system::run::beside_us_or_on_path;
 use offld_system::run::stdout_of;
 use offld_system::session::Session;
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::reference;
 use object::{Object, ObjectSection, ObjectSymbol};
-use offld_system::io::copy::GRAIN;
+use offld_system::io::outputs::GRAIN;
 use offload_formats::model::{ImageKind, OffloadKind};
 use offload_formats::offload_binary;
 use offload_formats::registration::image_section;

@@ -33,7 +33,7 @@ pub struct Plan {
     /// matters only for OpenMP, because the other runtimes' sections are never scanned.
     pub relocatable: bool,
     /// The control-flow protection of the code and of the objects with images
-    /// (`elf::property`). It is that of the program's objects with device code, because a
+    /// (`elf::notes`). It is that of the program's objects with device code, because a
     /// program has only the protection that all of its objects have.
     pub protection: u32,
     /// The modules that register their own kernels and variables with the image. Only CUDA and HIP

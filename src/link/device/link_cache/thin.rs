@@ -33,7 +33,7 @@ use super::linker_args::Linker;
 use super::{DeviceCache, LinkQuery, ResolvedLink, Tool};
 use crate::args::joined;
 use offld_system::clock;
-use offld_system::opened::OpenedFiles;
+use offld_system::folder::OpenedFiles;
 use offld_system::store::{BlobName, Cache, Digest, Key, KeyBuilder, Scope};
 
 /// The version of the record format, which is part of the record's key.

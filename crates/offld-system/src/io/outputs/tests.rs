@@ -1,5 +1,7 @@
 //! Tests of outputs: none appears before all are complete.
 
+mod copy;
+
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
 

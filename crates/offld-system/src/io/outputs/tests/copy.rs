@@ -2,7 +2,7 @@
 
 use std::io::{Read, SeekFrom};
 
-use super::*;
+use crate::io::outputs::*;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -28,7 +28,7 @@ fn copies_at_every_alignment() -> Outcome {
         ] {
             let mut to = tempfile::tempfile_in(folder.path())?;
             to.seek(SeekFrom::Start(start))?;
-            range(&from, offset, &mut to, len, &|| Ok(()))?;
+            copy_range(&from, offset, &mut to, len, &|| Ok(()))?;
             assert_eq!(to.stream_position()?, start + len, "{start} {offset} {len}");
             let mut copied = Vec::new();
             to.seek(SeekFrom::Start(start))?;
@@ -38,7 +38,7 @@ fn copies_at_every_alignment() -> Outcome {
                 "{start} {offset} {len}"
             );
             let mut written = Vec::new();
-            range_to_writer(&from, offset, len, &mut written)?;
+            copy_range_to_writer(&from, offset, len, &mut written)?;
             assert!(written == copied, "{offset} {len}");
         }
     }
@@ -51,15 +51,15 @@ fn a_short_source_and_a_stop_are_errors() -> Outcome {
     from.write_all(&pattern(100))?;
     let mut to = tempfile::tempfile()?;
     assert_eq!(
-        range(&from, 0, &mut to, 101, &|| Ok(())).map_err(|error| error.kind()),
+        copy_range(&from, 0, &mut to, 101, &|| Ok(())).map_err(|error| error.kind()),
         Err(ErrorKind::UnexpectedEof)
     );
-    let short = range_to_writer(&from, 1, 100, &mut io::sink());
+    let short = copy_range_to_writer(&from, 1, 100, &mut io::sink());
     assert_eq!(
         short.map_err(|error| error.to_string()),
         Err("the file was truncated while being read".to_owned())
     );
-    let stopped = range(&from, 0, &mut to, 100, &|| Err(io::Error::other("stopped")));
+    let stopped = copy_range(&from, 0, &mut to, 100, &|| Err(io::Error::other("stopped")));
     assert_eq!(
         stopped.map_err(|error| error.to_string()),
         Err("stopped".to_owned())
@@ -72,7 +72,7 @@ fn copies_files_that_the_kernel_does_not_copy() -> Outcome {
     // A file below /proc has size 0, so copy_file_range copies nothing.
     let from = File::open("/proc/self/cmdline")?;
     let mut to = tempfile::tempfile()?;
-    range(&from, 0, &mut to, 3, &|| Ok(()))?;
+    copy_range(&from, 0, &mut to, 3, &|| Ok(()))?;
     assert_eq!(to.metadata()?.len(), 3);
     Ok(())
 }
