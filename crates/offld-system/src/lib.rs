@@ -24,7 +24,6 @@ pub mod io;
 pub mod jobs;
 pub mod launcher;
 pub mod native;
-pub mod parent_death;
 pub mod posix_shell;
 pub mod progress;
 pub mod response;

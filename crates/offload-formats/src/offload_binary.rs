@@ -19,30 +19,28 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod nested;
-mod write;
-
 #[cfg(test)]
 mod samples;
 #[cfg(test)]
 mod tests;
+mod write;
 
-pub use nested::read_nested;
+/// The first four bytes.
+pub use super::magic::numbers::OFFLOAD_BINARY as MAGIC;
 pub use write::{
     Entry, Frame, SharedFrame, compose, frame, frame_of, plain_frame, shared_frame, spaced_frame,
     write,
 };
 
+use std::borrow::Cow;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
 use crate::bytes::{c_string, slice, u16_at, u32_at, u64_at, zeros};
+use crate::containers::MAX_NESTING;
 use crate::error::{Error, Malformed};
 use crate::magic::numbers as magic;
 use crate::model::ImageKind;
 use crate::recipe::Recipe;
-use std::borrow::Cow;
-use std::io::{self, Read, Seek, SeekFrom, Write};
-
-/// The first four bytes.
-pub use super::magic::numbers::OFFLOAD_BINARY as MAGIC;
 
 const HEADER_SIZE: u64 = 32;
 /// The header size of version 3.
@@ -578,5 +576,95 @@ fn copy(from: &mut impl Read, out: &mut impl Write) -> io::Result<u64> {
         };
         out.write_all(buffer.get(..len).unwrap_or_default())?;
         copied += len as u64;
+    }
+}
+
+/// The largest total of images and binaries. Images may share bytes, so that a small file could
+/// contain an unlimited number.
+const MAX_IMAGES: usize = 1 << 18;
+
+/// Reads images as [`read_all`] does, but replaces an image that is itself a binary by the images
+/// in it. Inner images inherit the kind and keys that they lack from the enclosing binary.
+///
+/// # Errors
+/// The errors of `read_all`, for inner binaries too, and excessive nesting.
+pub fn read_nested(data: &[u8]) -> Result<Vec<Image<'_>>, Malformed> {
+    let mut reader = NestedReader {
+        found: Vec::new(),
+        seen: 0,
+    };
+    for image in read_all(data)? {
+        reader.take(image, 0)?;
+    }
+    Ok(reader.found)
+}
+
+struct NestedReader<'a> {
+    found: Vec<Image<'a>>,
+    /// The number of images so far, including those that are binaries.
+    seen: usize,
+}
+
+impl<'a> NestedReader<'a> {
+    /// Adds `image`, or the images in it. Faults in a decompressed image have no offset of their
+    /// own.
+    fn take(&mut self, image: Image<'a>, depth: usize) -> Result<(), Malformed> {
+        self.seen += 1;
+        if !is_offload_binary(&image.image) {
+            self.found.push(image);
+            return Ok(());
+        }
+        if depth == MAX_NESTING {
+            return Err(Malformed::new(
+                "offload binaries nested too deeply",
+                image.at,
+            ));
+        }
+        if self.seen > MAX_IMAGES {
+            return Err(Malformed::new("too many nested offload binaries", image.at));
+        }
+        let Image {
+            offload_kind,
+            strings,
+            at,
+            image,
+            ..
+        } = image;
+        match image {
+            Cow::Borrowed(bytes) => {
+                for mut inner in read_all(bytes).map_err(|fault| fault.shifted(at))? {
+                    // Decompressed images have no offset in the data.
+                    inner.at = if inner.at == 0 {
+                        0
+                    } else {
+                        inner.at.saturating_add(at)
+                    };
+                    self.take(inner.within(offload_kind, &strings), depth + 1)?;
+                }
+            }
+            Cow::Owned(bytes) => {
+                for inner in read_all(&bytes).map_err(|fault| Malformed::new(fault.what, at))? {
+                    self.take(inner.into_owned().within(offload_kind, &strings), depth + 1)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Image<'a> {
+    /// Completes this image with the properties of the enclosing binary.
+    fn within(mut self, offload_kind: u16, strings: &[Pair<'a>]) -> Image<'a> {
+        if self.offload_kind == 0 {
+            self.offload_kind = offload_kind;
+        }
+        let lacks = |key: &[u8]| !self.strings.iter().any(|(own, _)| own.as_ref() == key);
+        let lacking: Vec<_> = strings
+            .iter()
+            .filter(|(key, _)| lacks(key))
+            .cloned()
+            .collect();
+        self.strings.extend(lacking);
+        self
     }
 }

@@ -22,9 +22,9 @@ use crate::link::select::DeviceJob;
 use crate::toolchain::Compiler;
 use offld_system::jobs::are_counted;
 use offld_system::launcher::{FolderGuard, Launcher};
-use offld_system::parent_death::Lifeline;
 use offld_system::run::{self, Cmd};
 use offld_system::session::Session;
+use offld_system::signals::Lifeline;
 use offld_system::threads;
 use offload_formats::error::StepFailed;
 

@@ -35,7 +35,7 @@ use offld_system::shell::Shell;
 use offld_system::signals::Usage;
 use offld_system::store::{BlobName, Cache, Caching, Key, Scope};
 use offld_system::threads::lock;
-use offld_system::{environment, parent_death, signals};
+use offld_system::{environment, signals};
 use offload_formats::error;
 
 /// Arguments of `offld thinlto-distributor`.
@@ -119,7 +119,7 @@ fn watch_lifeline(lifeline: Option<&Path>) -> Arc<AtomicBool> {
     if let Some(path) = lifeline {
         let noted = Arc::clone(&orphaned);
         // If this fails, the jobs run to their end even if the device link exits.
-        let _ = parent_death::end_with(path, move || noted.store(true, Ordering::SeqCst));
+        let _ = signals::end_with_lifeline(path, move || noted.store(true, Ordering::SeqCst));
     }
     orphaned
 }

@@ -3,6 +3,7 @@
 
 use super::samples::{compress, write_shared};
 use super::*;
+use crate::model::OffloadKind;
 use proptest::prelude::*;
 
 const STRINGS: &[(&str, &str)] = &[("triple", "amdgcn-amd-amdhsa"), ("arch", "gfx90a")];
@@ -402,4 +403,86 @@ proptest! {
         data.extend(tail);
         let _any = read_all(&data);
     }
+}
+
+fn binary(strings: &[(&str, &str)], kind: u16, image: &[u8]) -> Vec<u8> {
+    write(ImageKind::Object, kind, 0, strings, image)
+}
+
+#[test]
+fn inner_images_take_the_place_of_their_binary() {
+    let named = |triple| binary(&[("triple", triple)], 0, triple.as_bytes());
+    let inner = [named("a"), binary(&[], OffloadKind::Hip as u16, b"b")].concat();
+    let outer = [
+        binary(
+            &[("triple", "t"), ("arch", "x")],
+            OffloadKind::Cuda as u16,
+            &inner,
+        ),
+        named("c"),
+    ]
+    .concat();
+    let found = read_nested(&outer).unwrap();
+    let description =
+        |image: &Image<'_>| format!("{} {} {}", image.triple(), image.arch(), image.offload_kind);
+    assert_eq!(
+        found.iter().map(description).collect::<Vec<_>>(),
+        ["a x 2", "t x 4", "c  0"]
+    );
+    for image in &found {
+        let at = image.at as usize;
+        assert_eq!(
+            outer[at..at + image.image.len()],
+            *image.image,
+            "the place of {}",
+            description(image)
+        );
+    }
+}
+
+#[test]
+fn faults_have_the_offset_in_the_outer_data() {
+    let mut inner = binary(&[("triple", "t")], 4, b"image");
+    // The image size field of the entry.
+    inner[32 + 32..32 + 40].copy_from_slice(&(1u64 << 40).to_le_bytes());
+    let fault = read_all(&inner).unwrap_err();
+    let outer = binary(&[("triple", "t")], 4, &inner);
+    let at = read_all(&outer).unwrap()[0].at;
+    assert_eq!(read_nested(&outer), Err(fault.shifted(at)));
+    // Truncated at every byte.
+    let inner = binary(&[("triple", "t")], 4, b"image");
+    for len in 4..inner.len() {
+        assert!(
+            read_nested(&binary(&[], 4, &inner[..len])).is_err(),
+            "{len}"
+        );
+    }
+}
+
+#[test]
+fn endless_nesting_is_an_error() {
+    let mut deep = b"image".to_vec();
+    for _ in 0..=MAX_NESTING {
+        deep = binary(&[], 4, &deep);
+    }
+    assert_eq!(read_nested(&deep).unwrap()[0].image.as_ref(), b"image");
+    let fault = read_nested(&binary(&[], 4, &deep)).unwrap_err();
+    assert_eq!(fault.what, "offload binaries nested too deeply");
+}
+
+#[test]
+fn inner_binaries_of_a_compressed_one() {
+    let inner = binary(&[("triple", "t")], 4, b"image");
+    let plain = write_shared(3, &[(0, &[("arch", "x")], &inner)]);
+    let packed = compress(&plain, true).unwrap();
+    let found = read_nested(&packed).unwrap();
+    assert_eq!(
+        (
+            found.len(),
+            &*found[0].triple(),
+            &*found[0].image,
+            found[0].at
+        ),
+        (1, "t", &b"image"[..], 0)
+    );
 }
