@@ -21,7 +21,7 @@ use offld_system::io::outputs::{Output, Outputs, io_error};
 use offld_system::io::rope::Rope;
 use offld_system::session::Session;
 use offld_system::shell::Shell;
-use offld_system::{programs, threads};
+use offld_system::{run, threads};
 use offload_formats::bundle::{self, Id, IdFault, MAGIC, is_known_arch, text};
 use offload_formats::bundled_object::{self, NewSection};
 use offload_formats::compressed::{self, Compressor, Header, Method, Options};
