@@ -8,7 +8,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((fates, file)) = data.split_at_checked(8) else { return };
     let path = offld_fuzz::file("a", file);
     offld_fuzz::bounded(data.len(), || {
-        if let Err(error) = offload_files::edit::trial(&path, fates) {
+        if let Err(error) = offload_files::edit::trial::trial(&path, fates) {
             // An I/O error does not depend on the input. Any other error is a defect of the editor.
             assert!(error.is::<std::io::Error>(), "{error:#}");
         }

@@ -20,7 +20,7 @@ use offload_files::edit::files::{self, Change, ImageChange, To, change};
 use offload_files::edit::{Levels, Recompressed, Repack, Verdict};
 use offload_files::prune::Patterns;
 use offload_files::replace::NewImage;
-use offload_files::{prune, replace};
+use offload_files::{prune, replace, strip_device};
 use offload_formats::error::Error;
 use offload_formats::model::printable;
 use offload_formats::target::Selector;
@@ -216,7 +216,7 @@ pub(super) struct StripDevice {
 
 pub(super) fn strip_device(options: StripDevice, shell: &Arc<Shell>) -> Result<()> {
     let engine = options.edits.options()?;
-    let changes = prune::strip_device(&options.files, &engine, &Session::of(shell))?;
+    let changes = strip_device::strip_device(&options.files, &engine, &Session::of(shell))?;
     options.edits.tell(&changes, "stripped", shell)
 }
 

@@ -1,6 +1,7 @@
 //! Reports and edits of files with device code. [`contents`] has the report of a file and the tree
 //! of its parts down to device images. [`edit`] rebuilds that tree with other images.
-//! [`image_object`] writes objects for large images. Each other module is the tool of that name.
+//! [`image_object`] writes objects that contain only images. Each other module is the tool of that
+//! name.
 
 #![cfg_attr(
     test,
@@ -25,6 +26,7 @@ pub mod prune;
 pub mod replace;
 pub mod size;
 pub mod split;
+pub mod strip_device;
 
 #[cfg(test)]
 #[expect(dead_code, reason = "other crates use the rest")]
