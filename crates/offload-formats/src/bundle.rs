@@ -328,6 +328,8 @@ pub fn write<R: Read>(
     Ok(())
 }
 
+// Edits of binary bundles.
+
 /// The largest alignment that [`alignment`] tries. By default, no writer uses more than the 4096
 /// bytes of HIP.
 const LARGEST_ALIGN: u64 = 1 << 20;

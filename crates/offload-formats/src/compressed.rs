@@ -554,6 +554,9 @@ impl Thread {
     }
 }
 
+// Writes compressed bundles as a stream. The header contains the compressed size, so it is filled
+// in at the end.
+
 /// The version of the format to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

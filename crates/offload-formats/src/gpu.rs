@@ -451,73 +451,19 @@ fn amd_features(header: &FileHeader, processor: &Processor) -> BTreeMap<&'static
         .collect()
 }
 
-// NVIDIA GPUs in cubins. NVIDIA does not document the format; the source is the output of
-// `cuobjdump -elf` for cubins of CUDA 11 to 13.
-//
-// A letter after the number means code for that processor only, not for later ones (`sm_90a`).
-// Cubins do not mark code for a family (`sm_100f`), so it is reported as `sm_100`, as in cuobjdump.
-
-/// The first ABI version with another layout of `e_flags` (CUDA 12.8 for `sm_100`, CUDA 13 for
-/// all).
-const SECOND_LAYOUT: u8 = 8;
-/// The flag for code that runs on one processor only, in the first and in the second layout.
-const ACCELERATORS_V1: u32 = 0x800;
-const ACCELERATORS: u32 = 0x8;
-/// The first processor with code that runs on no other processor (`sm_90a`).
-const FIRST_EXACT: u32 = 90;
-/// CUDA 13 no longer sets `ACCELERATORS`. Instead, this section has this attribute with the value
-/// 1.
-const COMPATIBILITY: &[u8] = b".nv.compat";
-const ACCELERATOR_TARGET: u8 = 9;
-
-/// The GPU according to the header of the cubin `image`.
-fn of_cubin_header(image: &[u8], class: Class, header: &FileHeader) -> Result<Gpu> {
-    let flags = header.flags.0;
-    let (number, exact) = if header.ident.abi_version < SECOND_LAYOUT {
-        (flags & 0xff, flags & ACCELERATORS_V1 != 0)
-    } else {
-        (
-            flags >> 8 & 0xff,
-            flags & ACCELERATORS != 0 || has_attribute(image)?,
-        )
-    };
-    // Some cubins for earlier processors have the flag, too: those for SGEMM in cuBLAS.
-    let exact = exact && number >= FIRST_EXACT;
-    let triple = if class.is_64 {
-        "nvptx64-nvidia-cuda"
-    } else {
-        "nvptx-nvidia-cuda"
-    };
-    let letter = if exact { "a" } else { "" };
-    Ok(Gpu {
-        processor: format!("sm_{number}{letter}"),
-        ..Gpu::of_triple(triple)
-    })
-}
-
-fn has_attribute(image: &[u8]) -> Result<bool> {
-    let Some(contents) = section(image, COMPATIBILITY)? else {
-        return Ok(false);
-    };
-    let all = cubin_attributes(contents, ".nv.compat")?;
-    Ok(all
-        .iter()
-        .any(|(attribute, value)| *attribute == ACCELERATOR_TARGET && value.first() == Some(&1)))
-}
-
 /// A processor of AMD: its number in image headers, its family, the features that its target ID may
 /// specify, and its product names.
 struct Processor {
     /// `EF_AMDGPU_MACH_AMDGCN_*` of images.
-    pub mach: u32,
+    mach: u32,
     /// The name: `gfx90a`.
-    pub name: &'static str,
+    name: &'static str,
     /// The major version of the family, as in [`FAMILIES`]. Empty if there is none.
-    pub family: &'static str,
+    family: &'static str,
     /// The features that target IDs may specify, in alphabetical order.
-    pub features: &'static [&'static str],
+    features: &'static [&'static str],
     /// Product names, which compilers accept too.
-    pub other_names: &'static [&'static str],
+    other_names: &'static [&'static str],
 }
 
 const fn amd(
@@ -628,3 +574,57 @@ const FAMILIES: [(&str, Option<&str>); 12] = [
     ("12.5", Some("gfx12-5-generic")),
     ("13", Some("gfx13-generic")),
 ];
+
+// NVIDIA GPUs in cubins. NVIDIA does not document the format; the source is the output of
+// `cuobjdump -elf` for cubins of CUDA 11 to 13.
+//
+// A letter after the number means code for that processor only, not for later ones (`sm_90a`).
+// Cubins do not mark code for a family (`sm_100f`), so it is reported as `sm_100`, as in cuobjdump.
+
+/// The first ABI version with another layout of `e_flags` (CUDA 12.8 for `sm_100`, CUDA 13 for
+/// all).
+const SECOND_LAYOUT: u8 = 8;
+/// The flag for code that runs on one processor only, in the first and in the second layout.
+const ACCELERATORS_V1: u32 = 0x800;
+const ACCELERATORS: u32 = 0x8;
+/// The first processor with code that runs on no other processor (`sm_90a`).
+const FIRST_EXACT: u32 = 90;
+/// CUDA 13 no longer sets `ACCELERATORS`. Instead, this section has this attribute with the value
+/// 1.
+const COMPATIBILITY: &[u8] = b".nv.compat";
+const ACCELERATOR_TARGET: u8 = 9;
+
+/// The GPU according to the header of the cubin `image`.
+fn of_cubin_header(image: &[u8], class: Class, header: &FileHeader) -> Result<Gpu> {
+    let flags = header.flags.0;
+    let (number, exact) = if header.ident.abi_version < SECOND_LAYOUT {
+        (flags & 0xff, flags & ACCELERATORS_V1 != 0)
+    } else {
+        (
+            flags >> 8 & 0xff,
+            flags & ACCELERATORS != 0 || has_attribute(image)?,
+        )
+    };
+    // Some cubins for earlier processors have the flag, too: those for SGEMM in cuBLAS.
+    let exact = exact && number >= FIRST_EXACT;
+    let triple = if class.is_64 {
+        "nvptx64-nvidia-cuda"
+    } else {
+        "nvptx-nvidia-cuda"
+    };
+    let letter = if exact { "a" } else { "" };
+    Ok(Gpu {
+        processor: format!("sm_{number}{letter}"),
+        ..Gpu::of_triple(triple)
+    })
+}
+
+fn has_attribute(image: &[u8]) -> Result<bool> {
+    let Some(contents) = section(image, COMPATIBILITY)? else {
+        return Ok(false);
+    };
+    let all = cubin_attributes(contents, ".nv.compat")?;
+    Ok(all
+        .iter()
+        .any(|(attribute, value)| *attribute == ACCELERATOR_TARGET && value.first() == Some(&1)))
+}

@@ -334,12 +334,12 @@ pub(crate) fn cubin_attributes<'a>(
     Ok(all)
 }
 
+/// Tests of damaged images. `tests/suite` compares results for intact images with the vendors'
+/// tools.
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::reference::{Outcome, run, tools};
-
-    // `tests/suite` compares results for intact images with the vendors' tools.
 
     const SOURCE: &str = "__attribute__((amdgpu_kernel)) void first(int *a) { a[1] = 2; }\n\
                           __attribute__((amdgpu_kernel)) void second(int *a) { a[3] = a[4]; }\n";

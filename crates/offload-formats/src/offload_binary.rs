@@ -579,6 +579,8 @@ fn copy(from: &mut impl Read, out: &mut impl Write) -> io::Result<u64> {
     }
 }
 
+// OffloadBinaries inside OffloadBinaries. A device link needs the innermost images.
+
 /// The largest total of images and binaries. Images may share bytes, so that a small file could
 /// contain an unlimited number.
 const MAX_IMAGES: usize = 1 << 18;

@@ -7,9 +7,8 @@ use std::collections::HashMap;
 
 use object::{BinaryFormat, File, Object, ObjectKind, ObjectSection, ObjectSymbol, SectionIndex};
 
-use super::offload_sections;
 use crate::model::{Generation, OffloadKind};
-use crate::offload_sections::entry_section;
+use crate::offload_sections::{self, entry_section};
 
 /// The suffix of a table's name in COFF objects.
 const COFF_SUFFIX: &str = "$OE";

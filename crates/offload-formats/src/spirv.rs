@@ -135,6 +135,8 @@ fn text_at(instruction: &[u32], start: usize) -> Option<Vec<u8>> {
     bytes.get(..end).map(<[u8]>::to_vec)
 }
 
+// The ELF file that Intel's OpenMP runtime expects around SPIR-V.
+
 const OWNER: &[u8] = b"INTELONEOMPOFFLOAD\0";
 
 /// Returns the ELF file that Intel's OpenMP runtime expects around SPIR-V
@@ -220,6 +222,8 @@ fn notes() -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use object::{Object, ObjectSection};
+
     use super::*;
     use crate::stable_names::Uses;
 
@@ -294,9 +298,6 @@ mod tests {
         bad[20..24].copy_from_slice(&17u32.to_le_bytes());
         assert!(rename(&bad, &stable).unwrap_err().at == 20);
     }
-
-    use super::wrap_intel_spirv;
-    use object::{Object, ObjectSection};
 
     #[test]
     fn holds_the_spirv_and_the_notes() -> Result<(), Box<dyn std::error::Error>> {

@@ -585,15 +585,17 @@ impl<R: Read> TarInput for Streamed<R> {
     }
 }
 
+// Sparse files, whose zeros are not stored, in the four formats of GNU tar. The oldest has its own
+// header type. In pax archives, the map is in records (0.0: two per part, 0.1: one for all) or at
+// the start of the contents (1.0).
+
 /// The limit on the number of parts, so that maps stay small.
 const MOST_PARTS: usize = 64 << 10;
 const TOO_MANY: &str = "a sparse file of more than 65536 parts is not supported";
 /// The longest number in a map of version 1.0, including its newline.
 const LONGEST_NUMBER: u64 = 21;
 
-/// A stored part of a sparse file, whose zeros are not stored. GNU tar has four formats of the map
-/// of such parts. The oldest has its own header type. In pax archives, the map is in records (0.0:
-/// two per part, 0.1: one for all) or at the start of the contents (1.0).
+/// A stored part of a sparse file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SparsePart {
     /// The offset in the unpacked file.

@@ -507,6 +507,9 @@ fn small_section(number: u32) -> i32 {
     }
 }
 
+// The symbols of a rewritten object: removes those of removed sections, and updates symbol indices
+// and section numbers.
+
 /// The size of the contents of an auxiliary record, also in big objects.
 const AUX_SIZE: usize = 18;
 /// Storage classes.
@@ -521,9 +524,9 @@ const INDEX_SECTIONS: [&[u8]; 4] = [b".gljmp$y", b".giats$y", b".gfids$y", b".ge
 
 /// The new symbol table.
 struct SymbolTable {
-    pub bytes: Vec<u8>,
+    bytes: Vec<u8>,
     /// The number of records.
-    pub count: u32,
+    count: u32,
 }
 
 impl Symbol<'_> {

@@ -350,6 +350,9 @@ fn goes_with_a_table(symbol: &[u8]) -> bool {
     BOUNDS.iter().any(|prefix| of_table(prefix).is_some()) || symbol == OLD_DUMMY.as_bytes()
 }
 
+// Layout of a rewritten file: the file header, the sections in their old order, and the section
+// headers.
+
 /// Largest alignment of a section in the file, whatever its alignment in memory.
 const MAX_FILE_ALIGN: u64 = 4096;
 
@@ -368,8 +371,8 @@ impl<'a> Edited<'a> {
     }
 }
 
-/// Layout rules of a rewritten file, which has the file header, the sections in their old order,
-/// and the section headers: the alignment of sections, and the location of the section headers.
+/// Layout rules of a rewritten file: the alignment of sections, and the location of the section
+/// headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// The section headers are last. Alignments are limited to a page.

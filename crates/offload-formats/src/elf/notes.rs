@@ -14,6 +14,8 @@ use crate::compose::Part;
 use crate::error::Malformed;
 use crate::model::LLVM_RELEASE;
 
+// Which offld and which device compiler linked the device code of a file.
+
 /// Name of the section with the versions of offld and of the device compiler. It is part of the
 /// program in memory, so that `strip` keeps it.
 pub const LINK_SECTION: &str = ".note.offld";
@@ -130,6 +132,8 @@ fn link_notes_of<Elf: object::read::elf::FileHeader<Endian = Endianness>>(
     Ok(found)
 }
 
+// Control-flow protection: the property of x86 and AArch64.
+
 /// Name of the section with the kinds of control-flow protection that an object supports. Linkers
 /// keep only the kinds that all objects of a program support. An object without the property
 /// therefore takes it from the whole program.
@@ -202,6 +206,8 @@ pub fn property_note(class: Class, machine: elf::Machine, features: u32) -> Opti
     );
     Some(section)
 }
+
+// Notes that clang-offload-wrapper adds to images.
 
 /// Name of the section that clang-offload-wrapper adds to ELF images (docs/spec/containers.md 5.1).
 pub const WRAPPER_SECTION: &str = ".note.openmp";

@@ -384,6 +384,8 @@ fn corrected_symbol(
     })
 }
 
+// Divides sections of a program. Only the section names and the section headers move.
+
 /// Alignment of the section headers.
 const TABLE_ALIGN: u64 = 8;
 

@@ -7,14 +7,7 @@ use crate::compose::join;
 use crate::reference::Outcome;
 
 /// An entry in the form that `fatbinary` writes, with `name` after the header.
-pub(super) fn entry(
-    kind: u16,
-    arch: u32,
-    flags: u64,
-    name: &[u8],
-    stored: &[u8],
-    plain_size: u64,
-) -> Vec<u8> {
+fn entry(kind: u16, arch: u32, flags: u64, name: &[u8], stored: &[u8], plain_size: u64) -> Vec<u8> {
     let mut extra = name.to_vec();
     extra.resize(extra.len().next_multiple_of(8), 0);
     let mut body = stored.to_vec();
@@ -40,7 +33,7 @@ pub(super) fn entry(
     [all, extra, body].concat()
 }
 
-pub(super) fn fatbin(entries: &[Vec<u8>]) -> Vec<u8> {
+fn fatbin(entries: &[Vec<u8>]) -> Vec<u8> {
     let entries = entries.concat();
     [
         &MAGIC[..],
@@ -51,7 +44,7 @@ pub(super) fn fatbin(entries: &[Vec<u8>]) -> Vec<u8> {
     .concat()
 }
 
-pub(super) fn sample() -> Vec<u8> {
+fn sample() -> Vec<u8> {
     fatbin(&[
         entry(2, 80, 0x11, b"", b"\x7fELF cubin", 0),
         entry(2, 90, 0x10_8011, b"some.cu", b"\x28\xb5\x2f\xfdzstd", 7000),

@@ -145,9 +145,9 @@ pub enum ImagePlace {
         /// The hidden symbol after the last registered byte.
         stop: String,
     },
-    /// In the output itself, inserted after LLVM has written the output (`wrapper`): LLVM sees
-    /// zeros. In an object, the zeros are a section without contents, whose name starts with
-    /// `LATER`.
+    /// In the output itself, inserted after LLVM has written the output (`src/tools/wrapper.rs`):
+    /// LLVM sees zeros. In an object, the zeros are a section without contents, whose name starts
+    /// with `LATER`.
     Later {
         /// Size in bytes.
         size: u64,

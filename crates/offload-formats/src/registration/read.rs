@@ -1,8 +1,8 @@
 //! Reads registrations back from objects and from finished programs: entry tables with the names of
 //! kernels and variables, OpenMP descriptors with their rows of images, and the structs through
-//! which CUDA and HIP get a container. The layouts are those of [`entries`](super::entries),
-//! [`openmp`](super::openmp) and [`fatbin`](super::fatbin).
-//! [`offload_entries`] determines which sections are tables, and from which release.
+//! which CUDA and HIP get a container. The layouts are those of [`offload_entries`],
+//! [`openmp`](super::openmp) and [`fatbin`](super::fatbin). `offload_entries` also determines which
+//! sections are tables, and from which release.
 //!
 //! A stripped program has none of the symbols that name these structs. So this reader uses no
 //! symbols: it finds a table by its section, and a descriptor by its layout (`descriptors`).

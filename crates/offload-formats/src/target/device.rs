@@ -485,6 +485,8 @@ fn amd_distance(processor: &str, other: &str) -> u32 {
     (processor.len().max(other.len()) as u32).saturating_sub(common)
 }
 
+// Product names of GPUs, and NVIDIA's compute capabilities.
+
 /// Architectures and their products, for users who do not know the architecture: in lower case,
 /// without spaces and dashes, without the names of the maker and the product family. Sources:
 /// <https://developer.nvidia.com/cuda-gpus> and <https://developer.nvidia.com/cuda-legacy-gpus> for

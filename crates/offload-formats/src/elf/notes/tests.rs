@@ -1,4 +1,5 @@
-//! Tests of the notes in images of every class and byte order. The crate `object` reads them.
+//! Tests of the notes of images, which the crate `object` reads, and of `.note.offld`, for several
+//! classes and byte orders.
 
 use super::*;
 use crate::compose::join;
