@@ -7,6 +7,8 @@
 //! A stage may take long to reach its next step, for example if it opens a named pipe without a
 //! reader, or decompresses. So another thread waits for the pipe as well, and ends the process some
 //! time after the signal, whatever the stages are doing.
+//!
+//! [`Lifeline`] lets other processes detect our exit.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -102,67 +104,6 @@ pub struct Usage {
 pub fn end_with_parent() {
     // If the system cannot do it, this process ends by itself later.
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
-}
-
-/// Our end of a lifeline: a named pipe that lets processes that we have not started ourselves, such
-/// as a linker's helpers, detect our exit. The system closes the pipe however this process ends.
-/// The other processes notice when it is dropped, or when this process ends.
-#[derive(Debug)]
-pub struct Lifeline {
-    _pipe: File,
-}
-
-impl Lifeline {
-    /// Creates a lifeline at `path`, replacing an old one.
-    pub fn at(path: &Path) -> io::Result<Lifeline> {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)?;
-        // Opened for reading as well, because a pipe without a reader cannot be opened for writing
-        // alone.
-        Ok(Lifeline {
-            _pipe: OpenOptions::new().read(true).write(true).open(path)?,
-        })
-    }
-}
-
-/// Ends this process as by SIGTERM when the holder of the lifeline at `path` has ended. Calls
-/// `before` first.
-pub fn end_with_lifeline(path: &Path, before: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let mut end = other_end(path)?;
-    // No join: the thread ends with the process.
-    Builder::new().spawn(move || {
-        wait_for_end(&mut end);
-        before();
-        let _ = kill_process(getpid(), Signal::TERM);
-    })?;
-    Ok(())
-}
-
-fn other_end(path: &Path) -> io::Result<File> {
-    let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(nonblocking)
-        .open(path)
-}
-
-/// Waits until no process holds the other end.
-fn wait_for_end(end: &mut File) {
-    loop {
-        match end.read(&mut [0]) {
-            // No process has the pipe open for writing.
-            Ok(0) => return,
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let _ = poll(&mut [PollFd::new(&*end, PollFlags::IN)], None);
-            }
-            Err(_) => return,
-        }
-    }
 }
 
 impl Signals {
@@ -541,6 +482,69 @@ fn ignored_signals() -> u64 {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
         .unwrap_or(0)
+}
+
+// Lifelines.
+
+/// Our end of a lifeline: a named pipe that lets processes that we have not started ourselves, such
+/// as a linker's helpers, detect our exit. The system closes the pipe however this process ends.
+/// The other processes notice when it is dropped, or when this process ends.
+#[derive(Debug)]
+pub struct Lifeline {
+    _pipe: File,
+}
+
+impl Lifeline {
+    /// Creates a lifeline at `path`, replacing an old one.
+    pub fn at(path: &Path) -> io::Result<Lifeline> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)?;
+        // Opened for reading as well, because a pipe without a reader cannot be opened for writing
+        // alone.
+        Ok(Lifeline {
+            _pipe: OpenOptions::new().read(true).write(true).open(path)?,
+        })
+    }
+}
+
+/// Ends this process as by SIGTERM when the holder of the lifeline at `path` has ended. Calls
+/// `before` first.
+pub fn end_with_lifeline(path: &Path, before: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let mut end = other_end(path)?;
+    // No join: the thread ends with the process.
+    Builder::new().spawn(move || {
+        wait_for_end(&mut end);
+        before();
+        let _ = kill_process(getpid(), Signal::TERM);
+    })?;
+    Ok(())
+}
+
+fn other_end(path: &Path) -> io::Result<File> {
+    let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(nonblocking)
+        .open(path)
+}
+
+/// Waits until no process holds the other end.
+fn wait_for_end(end: &mut File) {
+    loop {
+        match end.read(&mut [0]) {
+            // No process has the pipe open for writing.
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let _ = poll(&mut [PollFd::new(&*end, PollFlags::IN)], None);
+            }
+            Err(_) => return,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -19,9 +19,10 @@ use container::Inflated;
 use offld_system::io::file_slice::FileSlice;
 use offld_system::io::outputs::{Output, Outputs, io_error};
 use offld_system::io::rope::Rope;
+use offld_system::run::beside_us_or_on_path;
 use offld_system::session::Session;
 use offld_system::shell::Shell;
-use offld_system::{run, threads};
+use offld_system::threads;
 use offload_formats::bundle::{self, Id, IdFault, MAGIC, is_known_arch, text};
 use offload_formats::bundled_object::{self, NewSection};
 use offload_formats::compressed::{self, Compressor, Header, Method, Options};
@@ -291,10 +292,10 @@ fn with_commas(number: u64) -> String {
     text
 }
 
-// Bundles several inputs into one output.
+// Bundling (docs/spec/containers.md 2.8, 2.9, 2.10).
 
-/// Bundles the inputs into one output. Inputs are copied from file to file, so that they need not be
-/// in memory (docs/spec/containers.md 2.8, 2.9, 2.10).
+/// Bundles the inputs into one output. Inputs are copied from file to file, so that they need not
+/// be in memory.
 fn bundle_inputs(request: &Request, session: &Session) -> Result<()> {
     let ids = read_ids(&request.targets, request.task)?;
     let inputs = request
@@ -554,7 +555,7 @@ fn show_host(fat: &Path, session: &Session) {
 }
 
 fn objcopy() -> PathBuf {
-    run::beside_us_or_on_path("llvm-objcopy")
+    beside_us_or_on_path("llvm-objcopy")
 }
 
 fn temporary() -> PathBuf {

@@ -10,13 +10,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::file_slice::{FileSlice, Spool};
-use super::outputs::Output;
-use super::outputs::{GRAIN, copy_range, copy_range_to_writer};
+use super::outputs::{GRAIN, Output, copy_range, copy_range_to_writer};
 use offload_formats::coff;
 use offload_formats::compose::Part;
-pub use offload_formats::elf::resize::NO_ROOM;
-pub use offload_formats::elf::resize::Patch;
 use offload_formats::elf::resize::{self, NewSize, plan};
+pub use offload_formats::elf::resize::{NO_ROOM, Patch};
 use offload_formats::error::Malformed;
 
 /// Bytes that are joined when they are written. Cheap to create, and to clone except for owned

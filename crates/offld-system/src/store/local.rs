@@ -480,6 +480,9 @@ fn touch(file: &File, now: SystemTime) {
     }
 }
 
+// Eviction: removes the least recently used blobs and records, of any release, until the rest fits.
+// A link that fetches an entry during its removal either has its own hard link already, or misses.
+
 /// Age from which a temporary file counts as a leftover of a killed process: files that are still
 /// being written are younger.
 const LEFTOVER_AFTER: Duration = Duration::from_secs(60 * 60);
@@ -513,8 +516,6 @@ impl Drop for Lock {
     }
 }
 
-// Eviction: removes the least recently used blobs and records, of any release, until the rest fits.
-// A link that fetches an entry during its removal either has its own hard link already, or misses.
 impl Store {
     /// Totals of the store and of earlier releases, counted by reading the directories.
     pub fn contents(&self) -> Contents {

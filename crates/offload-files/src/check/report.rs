@@ -238,8 +238,6 @@ impl Finding {
     }
 }
 
-// The report as text.
-
 /// Limit of the findings of one type that are shown; JSON has them all.
 const SHOWN: usize = 10;
 

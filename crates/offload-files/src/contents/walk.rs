@@ -366,7 +366,7 @@ impl<'r> Walk<'r> {
 // Limits of decompression: a small file must not fill the memory or the disk.
 
 /// The default limit for each file, in bytes.
-pub(crate) const MAX_UNPACKED: u64 = 64 << 30;
+pub(super) const MAX_UNPACKED: u64 = 64 << 30;
 /// Decompressed bytes that each byte of the file allows. Deflate, the most common method, cannot
 /// grow much further.
 const GROWTH: u64 = 1000;
@@ -401,7 +401,7 @@ enum Limit {
 impl Allowance {
     /// Creates the allowance of a file of `size` bytes, with at most `max_unpacked` decompressed
     /// bytes.
-    pub(super) fn new(size: u64, max_unpacked: u64, signals: &Arc<Signals>) -> Self {
+    fn new(size: u64, max_unpacked: u64, signals: &Arc<Signals>) -> Self {
         let growth = growth(size);
         let limit = if max_unpacked <= growth {
             Limit::Option(max_unpacked)

@@ -1,7 +1,7 @@
 //! Comparison of the kernels of two builds: which kernels are new, gone or renamed, whose code
 //! changed, and how their use of resources changed. `records` reads kernels from files or from a
-//! saved list, `matching` finds the kernels that correspond, `disassembly` shows
-//! the changed code, and `report` is the result, as data and for display.
+//! saved list, `matching` finds the kernels that correspond, `disassembly` shows the changed code,
+//! and `report` is the result, as data and for display.
 
 mod disassembly;
 mod matching;

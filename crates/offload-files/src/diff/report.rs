@@ -139,8 +139,6 @@ impl Report {
     }
 }
 
-// The report as text.
-
 const CHANGES: [Column; 3] = [
     Column::text("change"),
     Column::text("kernel"),

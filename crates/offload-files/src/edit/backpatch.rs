@@ -1,9 +1,9 @@
 //! Changes finished programs, whose host link ran in parallel with their device links: replaces
 //! placeholders by device images, and puts in stable names.
 //!
-//! Each image has a placeholder of 48 bytes that occurs nowhere else. The sections with placeholders
-//! move to the end of the program and grow, and all pointers to them are updated. The rest of the
-//! program stays the same, except for its build id.
+//! Each image has a placeholder of 48 bytes that occurs nowhere else. The sections with
+//! placeholders move to the end of the program and grow, and all pointers to them are updated. The
+//! rest of the program stays the same, except for its build id.
 
 use std::fs::OpenOptions;
 use std::ops::Range;
@@ -292,10 +292,8 @@ fn build_id_of(file: &FileSlice, fillings: &[Filling]) -> Result<Option<Patch>> 
     Ok(Some(Patch { offset, bytes }))
 }
 
-// Stable names in a linked file, whose device images have them already.
-
-/// Puts the stable `names` into the ELF file at `path`, in place. With `new_build_id`, a build id
-/// in it becomes a digest of its contents.
+/// Puts the stable `names`, which its device images have already, into the ELF file at `path`, in
+/// place. With `new_build_id`, a build id in it becomes a digest of its contents.
 ///
 /// # Errors
 /// The file is damaged, or cannot be written.

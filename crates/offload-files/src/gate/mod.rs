@@ -1,7 +1,7 @@
-//! Check of files against a policy, for continuous integration, here with the comparison with a
-//! baseline. `policy` reads the policy, `files` measures the files that a rule applies to, `rules`
-//! compares them with the rule, and `init` writes a policy for given files. `report` is the result,
-//! as data and as text.
+//! Checks files against a policy, for continuous integration, and compares them with a baseline.
+//! `policy` reads the policy, `files` measures the files that a rule applies to, `rules` compares
+//! them with the rule, and `init` writes a policy for given files. `report` is the result, as data
+//! and as text.
 
 mod files;
 pub mod init;
@@ -134,8 +134,8 @@ fn of_rule(
     Ok((count, violations, errors))
 }
 
-// Comparison of the files of a rule with a baseline: sizes, kernels that are gone, and the growth of
-// registers and other facts about kernels.
+// Comparison of the files of a rule with a baseline: sizes, kernels that are gone, and the growth
+// of registers and other facts about kernels.
 
 /// The file in messages about all files of a rule.
 const ALL: &str = "all files of the rule";

@@ -75,8 +75,6 @@ impl Report {
     }
 }
 
-// The report as text.
-
 /// Returns the violations, each on one line, and a summary.
 pub fn text(report: &Report) -> String {
     let mut out = String::new();

@@ -1,5 +1,5 @@
-//! Comparison of one file with the requirements of a rule. For wheels, one requirement compares their
-//! tags with their contents.
+//! Comparison of one file with the requirements of a rule. For wheels, one requirement compares
+//! their tags with their contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -341,8 +341,8 @@ fn needed_rocm(image: &Image) -> Option<((u32, u32), String)> {
         .then(|| ((6, 3), format!("code for {}", image.target)))
 }
 
-// The tags of a wheel: the file name, the `WHEEL` file (PEP 427), the machines of its host code, and
-// the properties of its variant (PEP 825).
+// The tags of a wheel: the file name, the `WHEEL` file (PEP 427), the machines of its host code,
+// and the properties of its variant (PEP 825).
 
 /// The bytes of an ELF file up to its machine.
 const ELF_START: u64 = 20;

@@ -1,6 +1,6 @@
 //! Attribution of the bytes of files. `items` has every byte once, with everything that it belongs
-//! to; `duplicates` finds repeated and uncompressed data; `budget` checks limits; `saved` stores all
-//! sizes for a later comparison. `report` is the result as data, with the bytes added up by the
+//! to; `duplicates` finds repeated and uncompressed data; `budget` checks limits; `saved` stores
+//! all sizes for a later comparison. `report` is the result as data, with the bytes added up by the
 //! requested levels; `table` and `page` display it.
 
 pub mod budget;

@@ -185,7 +185,7 @@ impl PageRow {
 /// The names of a row: file, member, architecture, translation unit, template, kernel and part.
 type Key<'a> = [&'a str; 7];
 
-/// RowSizes in bytes, new and old.
+/// The sizes of a row in bytes, new and old.
 #[derive(Debug, Clone, Copy, Default)]
 struct RowSizes {
     file: u64,

@@ -122,8 +122,6 @@ impl Report {
     }
 }
 
-// The tree of rows.
-
 /// The requested form of the tree.
 #[derive(Debug, Clone)]
 pub struct View {

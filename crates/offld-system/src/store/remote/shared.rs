@@ -28,7 +28,7 @@ use crate::threads::{self, lock};
 const GRACE: Duration = Duration::from_millis(200);
 
 /// The thread and its limits. The first request starts the thread.
-pub(super) struct Engine {
+struct Engine {
     name: String,
     /// Whether objects must be signed.
     signed: bool,
@@ -44,7 +44,7 @@ pub(super) struct Engine {
 }
 
 /// See [`Engine::waiting`].
-pub(super) struct Waiting<'e>(&'e Engine);
+struct Waiting<'e>(&'e Engine);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -61,7 +61,7 @@ struct Waits {
 
 impl Engine {
     /// Creates an engine whose thread does not run yet.
-    pub(super) fn new(settings: &RemoteSettings, warn: WarnFn) -> Engine {
+    fn new(settings: &RemoteSettings, warn: WarnFn) -> Engine {
         Engine {
             name: settings.shown(),
             signed: settings.key.is_some(),
@@ -82,25 +82,25 @@ impl Engine {
     }
 
     /// Whether the remote cache is still read.
-    pub(super) fn reads(&self) -> bool {
+    fn reads(&self) -> bool {
         !self.off.load(Ordering::SeqCst)
     }
 
     /// Whether the remote cache is still written.
-    pub(super) fn writes(&self) -> bool {
+    fn writes(&self) -> bool {
         self.reads() && !self.no_writes.load(Ordering::SeqCst)
     }
 
     /// Counts all time until the value is dropped as waiting: the link also waits while arrived
     /// data is decompressed and compared.
-    pub(super) fn waiting(&self) -> Waiting<'_> {
+    fn waiting(&self) -> Waiting<'_> {
         self.start_waiting();
         Waiting(self)
     }
 
     /// Runs a request that the link waits for. Returns `None` if the remote cache does not have the
     /// object, or is no longer used. After a failure, it is no longer used.
-    pub(super) fn ask<T: Send + 'static>(
+    fn ask<T: Send + 'static>(
         &self,
         question: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Option<T> {
@@ -124,10 +124,7 @@ impl Engine {
 
     /// Runs a write, on a background thread. Returns whether it worked. After a failure, the remote
     /// cache is no longer written, and after a timeout it is not used at all.
-    pub(super) fn write(
-        &self,
-        work: impl Future<Output = Result<(), Failure>> + Send + 'static,
-    ) -> bool {
+    fn write(&self, work: impl Future<Output = Result<(), Failure>> + Send + 'static) -> bool {
         if !self.writes() {
             return false;
         }
@@ -144,7 +141,7 @@ impl Engine {
 
     /// Waits until the sender of `done` is dropped, `stop` returns true, or the link has used up
     /// its waiting time. Uploads that are unfinished by then are abandoned.
-    pub(super) fn wait_for_end(&self, done: &mpsc::Receiver<()>, stop: &dyn Fn() -> bool) {
+    fn wait_for_end(&self, done: &mpsc::Receiver<()>, stop: &dyn Fn() -> bool) {
         let left = self.start_waiting();
         let until = Instant::now() + left;
         while self.reads() && !stop() {
@@ -164,7 +161,7 @@ impl Engine {
     }
 
     /// Warns, once in a process, that the object `name` is damaged, or lacks a valid signature.
-    pub(super) fn wrong(&self, name: &str) {
+    fn wrong(&self, name: &str) {
         if !self.warned_of_damage.swap(true, Ordering::SeqCst) {
             let unsigned = if self.signed {
                 format!(", or data not signed with the key in {OFFLD_CACHE_KEY}")
@@ -188,7 +185,7 @@ impl Engine {
         (self.warn)(&format!("the remote cache at {} {what}", self.name));
     }
 
-    pub(super) fn troubled(&self) -> bool {
+    fn troubled(&self) -> bool {
         self.troubled.load(Ordering::SeqCst)
     }
 
@@ -423,7 +420,7 @@ struct Object {
 
 // Sends records and blobs to a remote cache, on a thread of its own, while the link continues.
 
-pub(super) enum Job {
+enum Job {
     /// An encoded object: its name and its bytes.
     Object(String, Vec<u8>),
     /// A blob: its name and its contents.
@@ -431,17 +428,11 @@ pub(super) enum Job {
 }
 
 #[derive(Default)]
-pub(super) struct Uploads(Mutex<Option<(Sender<Job>, Receiver<()>)>>);
+struct Uploads(Mutex<Option<(Sender<Job>, Receiver<()>)>>);
 
 impl Uploads {
     /// Appends `job` to the queue. The first job starts the thread.
-    pub(super) fn add(
-        &self,
-        job: Job,
-        engine: &Arc<Engine>,
-        service: &Arc<Service>,
-        frame: &Arc<Frame>,
-    ) {
+    fn add(&self, job: Job, engine: &Arc<Engine>, service: &Arc<Service>, frame: &Arc<Frame>) {
         let mut queue = lock(&self.0);
         let (jobs, _) = queue.get_or_insert_with(|| {
             start_uploads(Arc::clone(engine), Arc::clone(service), Arc::clone(frame))
@@ -451,7 +442,7 @@ impl Uploads {
     }
 
     /// Waits until the queue is empty, for as long as `engine` allows.
-    pub(super) fn finish(&self, engine: &Engine, stop: &dyn Fn() -> bool) {
+    fn finish(&self, engine: &Engine, stop: &dyn Fn() -> bool) {
         let queue = lock(&self.0).take();
         if let Some((jobs, done)) = queue {
             drop(jobs);

@@ -567,7 +567,8 @@ fn read_coff_as<Coff: CoffHeader>(data: &[u8]) -> Result<HostFile<'_>> {
     })
 }
 
-/// Limits the total size of names. CoffNames may share their bytes, so a small file could claim many.
+/// Limits the total size of names of a COFF object. Names may share their bytes, so a small file
+/// could claim many.
 struct CoffNames {
     left: usize,
 }
@@ -579,7 +580,8 @@ impl CoffNames {
     }
 }
 
-/// The sections of a COFF object, starting with the null section as in ELF files; and the relocations of each.
+/// The sections of a COFF object, starting with the null section as in ELF files; and the
+/// relocations of each.
 type CoffSections<'d> = (Vec<Section<'d>>, Vec<&'d [pe::ImageRelocation]>);
 
 fn coff_sections<'d, Coff: CoffHeader>(
@@ -646,8 +648,9 @@ fn coff_sections<'d, Coff: CoffHeader>(
     Ok((found, relocations))
 }
 
-/// The symbols of a COFF object, with numbers one higher than in the object, because the first is the null symbol as
-/// in ELF files. Moves the section attributes among them into the section headers.
+/// The symbols of a COFF object, with numbers one higher than in the object, because the first is
+/// the null symbol as in ELF files. Moves the section attributes among them into the section
+/// headers.
 fn coff_symbols<'d, Coff: CoffHeader>(
     data: &'d [u8],
     coff: &Coff,
