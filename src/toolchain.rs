@@ -11,8 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::args::settings::{DeviceOptions, HostOptions, LinkSettings, Named};
 use offld_system::environment;
-use offld_system::run;
-use offld_system::run::{is_ourselves, our_folders};
+use offld_system::run::{self, is_ourselves, our_folders};
 use offload_formats::model::llvm_major;
 
 /// The major versions that are searched for as `clang-NN`, newest first, after the plain name.

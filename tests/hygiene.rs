@@ -106,8 +106,8 @@ fn modules_use_only_modules_below_them() {
     let mut seen = BTreeSet::new();
     for source in product() {
         let Some(room) = source.room() else { continue };
-        // `lib` and the files that only list modules use nothing themselves. A function of `link` is
-        // for a fuzz target, which is not part of a program.
+        // `lib` and the files that only list modules use nothing themselves. `link` also has a
+        // function for a fuzz target, which is not part of a program.
         if ["lib", "link", "tools"].contains(&room.as_str()) {
             continue;
         }

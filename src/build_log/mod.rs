@@ -169,6 +169,45 @@ impl Inputs {
     }
 }
 
+/// A duration in microseconds, as in the log.
+pub(crate) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The time, in microseconds since 1970.
+pub(crate) fn now_us() -> u64 {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH);
+    micros(time.unwrap_or_default())
+}
+
+/// An example of a line, for tests.
+#[cfg(test)]
+pub(crate) fn example(outcome: Outcome) -> Record {
+    Record {
+        version: VERSION,
+        time_us: 1_700_000_000_000_000,
+        process: 7,
+        program: "/b/a.out".to_owned(),
+        triple: "amdgcn-amd-amdhsa".to_owned(),
+        arch: "gfx90a".to_owned(),
+        outcome,
+        why: String::new(),
+        changes: Vec::new(),
+        not_kept: None,
+        shared: false,
+        node: None,
+        wall_us: 1000,
+        waited_us: 0,
+        cpu_us: 900,
+        peak_memory: 1 << 20,
+        saved: None,
+        input_count: 0,
+        input_bytes: 0,
+        inputs: Vec::new(),
+        image_bytes: 0,
+    }
+}
+
 // The changes that made a device link miss the cache.
 
 /// A difference between a link and an earlier link of the same output.
@@ -294,45 +333,6 @@ pub(crate) fn changes_text(changes: &[Change]) -> String {
         _ if changes.is_empty() => "the entry was evicted or removed".to_owned(),
         None | Some(0) => shown.join(", "),
         Some(more) => format!("{} and {more} more", shown.join(", ")),
-    }
-}
-
-/// A duration in microseconds, as in the log.
-pub(crate) fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// The time, in microseconds since 1970.
-pub(crate) fn now_us() -> u64 {
-    let time = SystemTime::now().duration_since(UNIX_EPOCH);
-    micros(time.unwrap_or_default())
-}
-
-/// An example of a line, for tests.
-#[cfg(test)]
-pub(crate) fn example(outcome: Outcome) -> Record {
-    Record {
-        version: VERSION,
-        time_us: 1_700_000_000_000_000,
-        process: 7,
-        program: "/b/a.out".to_owned(),
-        triple: "amdgcn-amd-amdhsa".to_owned(),
-        arch: "gfx90a".to_owned(),
-        outcome,
-        why: String::new(),
-        changes: Vec::new(),
-        not_kept: None,
-        shared: false,
-        node: None,
-        wall_us: 1000,
-        waited_us: 0,
-        cpu_us: 900,
-        peak_memory: 1 << 20,
-        saved: None,
-        input_count: 0,
-        input_bytes: 0,
-        inputs: Vec::new(),
-        image_bytes: 0,
     }
 }
 

@@ -1,8 +1,9 @@
 //! The stages of a link, in order: `Link::stages` runs all of them, and calls `Link::device_images`
-//! for the device code. Each stage reads the previous results and returns a new value. Two results change later:
-//! `linked_images` adds the names of kernels and variables to the selected jobs, and [`HostLink::late`] becomes false if a late
-//! link fails. `background` has the work that runs in parallel with the stages, `late` the branch
-//! for late images, and `steps` the parts of stages that are too long for this file.
+//! for the device code. Each stage reads the previous results and returns a new value. Two results
+//! change later: `linked_images` adds the names of kernels and variables to the selected jobs, and
+//! completes [`HostLink`]; and [`HostLink::late`] becomes false if a late link fails. `background`
+//! has the work that runs in parallel with the stages, `late` the branch for late images, and
+//! `steps` the parts of stages that are too long for this file.
 
 mod background;
 mod input_copies;

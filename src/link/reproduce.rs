@@ -236,7 +236,7 @@ fn complete(
     );
     if link.settings.host.sysroot.is_none() {
         // Linkers look below the sysroot for absolute names in scripts such as libc.so.
-        line.args.push(format!("--sysroot={}", ROOT).into());
+        line.args.push(format!("--sysroot={ROOT}").into());
     }
     Ok(())
 }

@@ -39,7 +39,8 @@ use offload_formats::registration::{
 use std::cell::RefCell;
 
 /// Code that loads images from files beside the program. It is written in C
-/// (`external_images/loader.c`), compiled by `scripts/external-images.sh`, and linked into the module.
+/// (`external_images/loader.c`), compiled by `scripts/external-images.sh`, and linked into the
+/// module.
 const LOADER: &str = include_str!("external_images/loader.ll");
 /// Loads the images of OpenMP. The fatbinary contracts name the functions of CUDA and HIP.
 const LOAD_OPENMP: &str = "offld_external_openmp";
@@ -468,7 +469,7 @@ impl<'ctx, 'a> Emitter<'ctx, 'a> {
     }
 
     /// Adds the attributes that each function of the module has.
-    pub(super) fn add_attributes(&self, function: FunctionValue<'ctx>) {
+    fn add_attributes(&self, function: FunctionValue<'ctx>) {
         if !self.host.features.is_empty() {
             // The ABI requires the features, and another program may compile the bitcode.
             let features = self
@@ -736,7 +737,8 @@ impl<'ctx> Emitter<'ctx, '_> {
         self.elsewhere(table, self.byte_array(0)).as_pointer_value()
     }
 
-    /// Adds the loader to the module. LLVM adds only the functions and constants that the module uses.
+    /// Adds the loader to the module. LLVM adds only the functions and constants that the module
+    /// uses.
     fn link_loader(&self) -> Result<()> {
         let (module, host) = (&self.module, self.host);
         let is_64_bit_linux = host.data.get_pointer_byte_size(None) == 8

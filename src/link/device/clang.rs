@@ -64,7 +64,7 @@ pub(super) fn arguments(
     if target.is_amdgcn() && job.modules.alone && !compiles_each(target, context) {
         // The link of HIP's old driver. No other image calls this code.
         args.arg("-Wl,-plugin-opt=-amdgpu-internalize-symbols");
-        // With these releases, the old driver generates code in parts.
+        // From this release on, HIP's old driver generates code in parts.
         if at_least(context, FIRST_PARTITIONING_RELEASE) {
             args.arg("-Wl,--lto-partitions=8");
         }

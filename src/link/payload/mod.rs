@@ -31,7 +31,7 @@ use offload_formats::model::{Generation, OffloadKind, OffloadKinds};
 use offload_formats::registration::{Modules, sycl};
 use offload_formats::{offload_binary, spirv};
 
-/// The images of one registration.
+/// The packed images of one registration.
 #[derive(Debug)]
 pub(crate) struct Payload {
     /// The runtime.
@@ -121,7 +121,7 @@ impl<'a> BundleContext<'a> {
     }
 }
 
-/// The images of one registration.
+/// The images of one registration, by their index among the device jobs or the linked images.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Group {
     /// The runtime.
@@ -284,6 +284,44 @@ pub(crate) fn bundle(
         .collect()
 }
 
+/// Writes the only payload of the link as the output, atomically, instead of a host link
+/// (`--emit-fatbin-only`).
+pub(crate) fn emit(payloads: &[Payload], output: &Path, session: &Session) -> Result<()> {
+    let [payload] = payloads else {
+        let kinds: Vec<&str> = payloads.iter().map(|payload| payload.kind.name()).collect();
+        match kinds.len() {
+            0 => bail!(
+                "--emit-fatbin-only: the inputs have no device code, so there is no fatbinary to write"
+            ),
+            _ => bail!(
+                "--emit-fatbin-only writes one fatbinary, but the inputs have device code of several kinds: {}",
+                kinds.join(", ")
+            ),
+        }
+    };
+    let [image] = payload.images.as_slice() else {
+        bail!(
+            "Expected a single bundled image for direct fat binary output: there are {} {} images",
+            payload.images.len(),
+            payload.kind.name()
+        );
+    };
+    session
+        .runner
+        .edit(output, &|output| write_out(image, output))
+}
+
+fn write_out(image: &PayloadImage, output: &Path) -> Result<()> {
+    let written = atomic_file::replace(output, |out| {
+        if !out.metadata()?.is_file() {
+            return Ok(image.contents.write_to(out)?);
+        }
+        image.contents.write_at(out, 0)?;
+        Ok(out.set_len(image.contents.size())?)
+    });
+    written.with_context(|| format!("cannot write `{}`", output.display()))
+}
+
 // OffloadBinaries as payloads.
 //
 // * OpenMP: each image in an OffloadBinary with its triple and architecture, so that tools can list
@@ -391,44 +429,6 @@ pub(crate) fn push_image(contents: &mut Rope, file: &Path, image: offload_binary
         0 => contents.push_bytes(image.image.into_owned()),
         at => contents.push_file(file.to_path_buf(), at, image.image.len() as u64),
     }
-}
-
-/// Writes the only payload of the link as the output, atomically, instead of a host link
-/// (`--emit-fatbin-only`).
-pub(crate) fn emit(payloads: &[Payload], output: &Path, session: &Session) -> Result<()> {
-    let [payload] = payloads else {
-        let kinds: Vec<&str> = payloads.iter().map(|payload| payload.kind.name()).collect();
-        match kinds.len() {
-            0 => bail!(
-                "--emit-fatbin-only: the inputs have no device code, so there is no fatbinary to write"
-            ),
-            _ => bail!(
-                "--emit-fatbin-only writes one fatbinary, but the inputs have device code of several kinds: {}",
-                kinds.join(", ")
-            ),
-        }
-    };
-    let [image] = payload.images.as_slice() else {
-        bail!(
-            "Expected a single bundled image for direct fat binary output: there are {} {} images",
-            payload.images.len(),
-            payload.kind.name()
-        );
-    };
-    session
-        .runner
-        .edit(output, &|output| write_out(image, output))
-}
-
-fn write_out(image: &PayloadImage, output: &Path) -> Result<()> {
-    let written = atomic_file::replace(output, |out| {
-        if !out.metadata()?.is_file() {
-            return Ok(image.contents.write_to(out)?);
-        }
-        image.contents.write_at(out, 0)?;
-        Ok(out.set_len(image.contents.size())?)
-    });
-    written.with_context(|| format!("cannot write `{}`", output.display()))
 }
 
 // CUDA payload: one fatbinary of all images, which NVIDIA's `fatbinary` writes

@@ -430,6 +430,7 @@ impl Root {
 #[cfg(test)]
 mod tests {
     use super::*;
+
     #[test]
     fn a_place_is_the_absolute_path_without_dots() {
         let root = Root {

@@ -1,7 +1,8 @@
 //! Finds the device images in the host objects, and reads the symbols and entry tables of those
 //! objects. All objects are searched for images in parallel, with results in command-line order. A
-//! separate function reads symbol tables. It is called only if there are images, so that a link
-//! without device code costs little.
+//! separate function reads symbol tables. Without images, it is called only if an object refers to
+//! device code of HIP's old driver or registers images already, so that a link without device code
+//! costs little.
 
 mod modules;
 pub(crate) mod object;
@@ -105,8 +106,8 @@ impl<'a> DeviceImage<'a> {
 }
 
 /// The bytes of a device image. Compressed images are decompressed on first use, because most links
-/// need few members of a large library. Stable names are put in on first use, too, because the bytes
-/// are not needed for an image that is in the cache.
+/// need few members of a large library. Stable names are put in on first use, too, because the
+/// bytes are not needed for an image that is in the cache.
 #[derive(Debug)]
 pub(crate) enum Code<'a> {
     /// Bytes that are part of an input, or were made from one.

@@ -1,7 +1,7 @@
-//! Symbol resolution: decides from the host symbol tables which archive members the host link
-//! extracts, and which device images other device code needs. For a linker with an unknown reading
-//! order, the result does not depend on the order of objects and archives, and in doubt a member is
-//! extracted.
+//! Symbol resolution by the host symbol tables: which archive members the host link extracts, and
+//! which device images other device code needs. `host_link` returns the members: `line_order`
+//! decides for GNU ld, gold and ld.lld, and this file for other linkers and for COFF objects. Its
+//! result does not depend on the order of objects and archives, and in doubt a member is extracted.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
