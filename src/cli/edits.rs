@@ -370,7 +370,7 @@ impl EditOptions {
         let sign = if saved < 0.0 { "+" } else { "-" };
         let (before, after, saved) = (size(change.before), size(change.after), saved.abs());
         format!(
-            "{file}: {before} -> {after} ({sign}{saved:.1}%){what}{no_ptx}{recompressed}{members}{in_data}\n"
+            "{file}: {before} -> {after} ({sign}{saved:.1}%){what}{no_ptx}{recompressed}{members}{in_data}{beside}\n"
         )
     }
 }

@@ -5,6 +5,7 @@ use std::fs;
 use libtest_mimic::{Failed, Trial};
 
 use super::{SOURCE, files_in};
+use crate::kit::Image;
 use crate::late::TWO;
 use crate::support::{
     Outcome, Work, expect_equal, expect_in, expect_no_file, expect_not_in, llvm, made as suite,
@@ -149,6 +150,19 @@ fn edits() -> Outcome {
         &report,
         "unchanged; images in `program.images` stay: edit them there",
     )?;
+    // The same for a program with other images, which the edit changes.
+    work.pack("pack", &[Image::hip("gfx90a", b"AMD")])?;
+    work.run(
+        llvm("llvm-objcopy"),
+        [
+            "--add-section=.llvm.offloading=pack",
+            "bin/program",
+            "with-images",
+        ],
+    )?;
+    let drop = ["prune", "--drop", "gfx90a", "--allow-empty"];
+    let (report, _) = tool(&work, &[&drop[..], &["with-images", "-o", "pruned"]].concat())?;
+    expect_in(&report, "dropped: gfx90a; images in `program.images` stay")?;
     run(work
         .command(offld())
         .args(["prune", "--keep", "gfx90a", "bin", "-d", "kept"]))?;
