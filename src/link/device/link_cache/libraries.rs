@@ -179,7 +179,7 @@ mod tests {
         let file = dir.path().join("text");
         std::fs::write(&file, "text").unwrap();
         let open = &mut OpenFiles::default();
-        assert!(of(&file, open).unwrap().files.is_empty());
+        assert!(needed(&file, None, open).unwrap().0.is_empty());
         assert!(of(&dir.path().join("none"), open).is_err());
     }
 }
