@@ -122,9 +122,12 @@ book:
 test-book: $(SETUP) book
 	$(CARGO) test --test suite -- book::
 
+# The suite is the one of `make test`, and the crates are those of its tests of liboffld.
+WITHOUT_LLVM := $(or $(CARGO_TARGET_DIR),target)/without-llvm
 test-no-llvm: $(SETUP)
-	$(CARGO) test --package offld --no-default-features --features capi --no-fail-fast --lib -- --skip releases::
-	$(CARGO) test --no-default-features --test suite -- without_llvm::
+	$(CARGO) build --no-default-features --features capi --bin offld
+	mkdir -p $(WITHOUT_LLVM) && cp $(or $(CARGO_TARGET_DIR),target)/debug/offld $(WITHOUT_LLVM)/
+	OFFLD_BIN="$$(realpath $(WITHOUT_LLVM)/offld)" $(CARGO) test --test suite -- without_llvm::
 
 test-releases: $(SETUP_RELEASES) $(SETUP_CUDA)
 	$(CARGO) test --lib --test suite -- releases::
@@ -210,7 +213,7 @@ FUZZ_SECONDS ?= 1200
 fuzz:
 	fuzz/run.sh $(FUZZ_SECONDS) $(TARGET)
 
-# `make test` runs 12 with a fixed seed; each pool of objects gives six. A failure names its seed; OFFLD_LINKS_KEEP=1 leaves its directory in /tmp.
+# `make test` runs 6 with a fixed seed; each pool of objects gives six. A failure names its seed; OFFLD_LINKS_KEEP=1 leaves its directory in /tmp.
 LINKS ?= 600
 SEED ?= 1000
 fuzz-links: $(SETUP)

@@ -54,20 +54,24 @@ const REGISTRATION: [&str; 9] = [
 
 /// The starts of the names of tests that run only in `make test-long`, because they take long and
 /// cover what others cover with other inputs: more linkers, larger files, more runs.
-const LONG: [&str; 18] = [
+const LONG: [&str; 22] = [
     "bench::",
     "build_systems::libtool_needs_its_word",
+    "cache_remote::links::checkouts_by_redis",
     "capi::c_program_under_valgrind",
     "capi::c_program_with_sanitizers",
     "edit::merge::six_builds_are_the_build_for_six",
     "edit::prune::large_data_takes_no_memory",
+    "edit::recompress::the_bar_moves_within_a_wheel",
     "faults::f33_external_images",
     "faults::f33_late_",
     "faults::f33_more_than_3_gib_of_images",
     "faults::thousands_of_images_in_a_container",
+    "faults::thousands_of_targets",
     "inspect::packages::a_wheel_of_pypi_in_a_tar_archive",
     "inspect::packages::memory_does_not_grow",
     "python::",
+    "schedule::a_link_in_a_group_with_a_limit_of_processes",
     "schedule::the_same_with_many_objects_and_large_ones",
     "schedule::the_same_with_the_cache",
     "size::page::a_library_of_300_mb",

@@ -161,7 +161,10 @@ fn edits() -> Outcome {
         ],
     )?;
     let drop = ["prune", "--drop", "gfx90a", "--allow-empty"];
-    let (report, _) = tool(&work, &[&drop[..], &["with-images", "-o", "pruned"]].concat())?;
+    let (report, _) = tool(
+        &work,
+        &[&drop[..], &["with-images", "-o", "pruned"]].concat(),
+    )?;
     expect_in(&report, "dropped: gfx90a; images in `program.images` stay")?;
     run(work
         .command(offld())

@@ -28,7 +28,7 @@ const EACH: u64 = 6;
 
 /// One test for each pool.
 pub(crate) fn trials() -> Vec<Trial> {
-    let default = if effort::is_long() { 30 } else { 12 };
+    let default = if effort::is_long() { 30 } else { 6 };
     let (seed, count) = (
         number("OFFLD_LINKS_SEED", 22),
         number("OFFLD_LINKS_COUNT", default),
