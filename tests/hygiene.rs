@@ -308,6 +308,125 @@ fn files_are_short() {
     );
 }
 
+/// The largest number of files that use each other in a circle.
+const LONGEST_CIRCLE: usize = 3;
+
+/// A file in a circle can only be understood with all files of the circle. The uses of a parent
+/// module do not count, because a module shares private items with the files below it.
+#[test]
+fn circles_between_files_are_small() {
+    let mut crates: BTreeMap<String, BTreeMap<String, Source>> = BTreeMap::new();
+    for source in product() {
+        let Some((root, file)) = source.path.split_once("src/") else {
+            continue;
+        };
+        let module = file.trim_end_matches(".rs").trim_end_matches("/mod");
+        let module = module.replace('/', "::");
+        if !module.starts_with("bin::") && module != "main" {
+            let module = if module == "lib" {
+                String::new()
+            } else {
+                module
+            };
+            crates
+                .entry(root.to_owned())
+                .or_default()
+                .insert(module, source);
+        }
+    }
+    let mut wrong = Vec::new();
+    for files in crates.values() {
+        let uses: BTreeMap<&str, BTreeSet<&str>> = files
+            .iter()
+            .map(|(module, source)| (module.as_str(), used_files(module, source, files)))
+            .collect();
+        let reached: BTreeMap<&str, BTreeSet<&str>> = uses
+            .keys()
+            .map(|module| (*module, reached_from(module, &uses)))
+            .collect();
+        let circles: BTreeSet<Vec<&str>> = reached
+            .iter()
+            .map(|(module, all)| {
+                let back = all.iter().filter(|other| reached[*other].contains(module));
+                back.copied().collect::<Vec<_>>()
+            })
+            .filter(|circle| circle.len() > LONGEST_CIRCLE)
+            .collect();
+        wrong.extend(circles.into_iter().map(|circle| circle.join(" ")));
+    }
+    fail_on("circles of more than three files", wrong);
+}
+
+/// The modules of `files` that the code of `module` names.
+fn used_files<'f>(
+    module: &str,
+    source: &Source,
+    files: &'f BTreeMap<String, Source>,
+) -> BTreeSet<&'f str> {
+    let text = source.product();
+    let below = |module: &str, path: &str| match module {
+        "" => path.to_owned(),
+        module => format!("{module}::{path}"),
+    };
+    let mut named: Vec<String> = crate_paths(source)
+        .into_iter()
+        .map(|(_, path)| path)
+        .collect();
+    // A chain of `super::` is found at its first word.
+    let supers = places(text, "super").filter(|at| !text[..*at].ends_with("::"));
+    for at in supers {
+        let (mut rest, mut parent) = (&text[at..], module);
+        while let Some(after) = rest.strip_prefix("super::") {
+            rest = after;
+            parent = parent.rsplit_once("::").map_or("", |(parent, _)| parent);
+        }
+        named.extend(paths(rest).iter().map(|path| below(parent, path)));
+    }
+    let children = text.match_indices("mod ").filter_map(|(at, word)| {
+        let (name, _) = text[at + word.len()..].split_once(';')?;
+        let is_name = name.chars().all(|c| c.is_alphanumeric() || c == '_');
+        is_name.then_some(name)
+    });
+    for child in children {
+        let mut used = places(text, child).filter(|at| !text[..*at].ends_with("::"));
+        if used.any(|at| text[at + child.len()..].starts_with("::")) {
+            named.push(below(module, child));
+        }
+    }
+    let file_of = |path: &String| {
+        let mut path = path.as_str();
+        loop {
+            if let Some((file, _)) = files.get_key_value(path) {
+                return Some(file.as_str());
+            }
+            path = path.rsplit_once("::")?.0;
+        }
+    };
+    let is_parent = |file: &str| file == module || module.starts_with(&format!("{file}::"));
+    named
+        .iter()
+        .filter_map(file_of)
+        .filter(|file| !is_parent(file) && !file.is_empty())
+        .collect()
+}
+
+/// All modules that `module` uses directly or through others.
+fn reached_from<'f>(
+    module: &str,
+    uses: &BTreeMap<&'f str, BTreeSet<&'f str>>,
+) -> BTreeSet<&'f str> {
+    let mut reached = BTreeSet::new();
+    let mut waiting = vec![module];
+    while let Some(next) = waiting.pop() {
+        for used in &uses[next] {
+            if reached.insert(*used) {
+                waiting.push(used);
+            }
+        }
+    }
+    reached
+}
+
 #[test]
 fn sources_are_parsed() {
     let text = "fn a<'x>(b: &'x str) -> char {\n  // fn c() {\n  let _ = (\"}\\\"\", r#\"}\"}\"#, b'}', '\\'', 'x'); '{' }\nfn d();\nconst E: fn(u8) = f;";

@@ -32,7 +32,7 @@ use offld_system::environment::parse_size;
 use offld_system::native::{self, Machine};
 use offld_system::shell::{self, Shell};
 use offload_files::contents;
-use offload_files::contents::folders::Selection;
+use offload_files::contents::selection::Selection;
 use offload_formats::error::{self, Error, Silent};
 use offload_formats::model::{OffloadKind, printable};
 use offload_formats::target::{Selector, Target};

@@ -16,8 +16,9 @@ use std::sync::Arc;
 use anyhow::Result;
 use rayon::prelude::*;
 
-use crate::contents::folders::{self, Selection};
+use crate::contents::folders;
 use crate::contents::report::{FileReport, UNREADABLE};
+use crate::contents::selection::Selection;
 use crate::contents::units::{self, Content, Unit};
 use crate::contents::{Options, Reader};
 use offld_system::native::{self, Machine};

@@ -24,6 +24,7 @@ pub(crate) mod objects;
 pub(crate) mod packs;
 mod registers;
 pub mod report;
+pub mod selection;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tree;
@@ -37,7 +38,7 @@ use anyhow::{Context, Result};
 use object::FileKind;
 use object::elf::{ET_DYN, ET_EXEC, ET_REL};
 
-use folders::{Choice, Found, Selection};
+use folders::Found;
 pub(crate) use image::kernel_names;
 use layout::{Footprint, Names};
 use offld_system::io::file_slice::{FileSlice, Spool};
@@ -46,6 +47,7 @@ use offld_system::session::Session;
 use offload_formats::dynamic;
 use offload_formats::magic::{self, ByteKind, byte_kind};
 use report::{FileReport, Place, UNREADABLE};
+use selection::{Choice, Selection};
 use tree::ImageMetadata;
 pub use walk::most_unpacked;
 use walk::{Cursor, Walk};
@@ -180,7 +182,7 @@ impl<'r> Reader<'r> {
             footprint.size,
             "each byte once"
         );
-        layout::find_units(&mut footprint);
+        layout::finish::find_units(&mut footprint);
         reached.up_to(size);
         Ok((footprint, kind, errors))
     }
@@ -208,7 +210,10 @@ impl<'r> Reader<'r> {
             file: path.to_owned(),
             steps: Vec::new(),
         };
-        let (facts, spot) = (ImageMetadata::default(), layout::LayoutPosition::default());
+        let (facts, spot) = (
+            ImageMetadata::default(),
+            layout::record::LayoutPosition::default(),
+        );
         let (file, numbers) = (path.to_owned(), Vec::new());
         // Standard input has no name.
         let choice = if path == Path::new("-") {

@@ -17,6 +17,7 @@ pub mod contents;
 pub mod diff;
 pub mod edit;
 pub mod gate;
+mod html;
 pub mod image_object;
 pub mod inspect;
 pub mod kpack;

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::contents::folders::Selection;
 use crate::contents::report::{FileReport, Image};
+use crate::contents::selection::Selection;
 use crate::contents::{self, Reader};
 use crate::edit::files::wheel;
 use crate::edit::split_manifest::{

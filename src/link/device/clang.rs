@@ -61,7 +61,7 @@ pub(super) fn arguments(
         args.arg("-Wl,--no-undefined");
     }
     input_files(&mut args, job, context, inputs);
-    if target.is_amdgcn() && job.modules.alone && !compiles_each(target, context) {
+    if target.is_amdgcn() && job.modules.alone && !context.compiles_each(target) {
         // The link of HIP's old driver. No other image calls this code.
         args.arg("-Wl,-plugin-opt=-amdgpu-internalize-symbols");
         // From this release on, HIP's old driver generates code in parts.
@@ -137,7 +137,7 @@ fn output_and_target(
         ));
     }
     if target.is_amdgcn() {
-        if !compiles_each(target, context) {
+        if !context.compiles_each(target) {
             args.arg("-flto");
         }
         if !at_least(context, 17) {
@@ -161,7 +161,7 @@ fn input_files(
     }
     for (at, word) in inputs.iter().enumerate() {
         // Bitcode files are named like objects, so the compiler would pass them to the linker.
-        if compiles_each(&job.target, context)
+        if context.compiles_each(&job.target)
             && job
                 .inputs
                 .get(at)
@@ -172,12 +172,6 @@ fn input_files(
             args.arg(word);
         }
     }
-}
-
-/// Whether each bitcode input for `target` is compiled by itself before the link (`--no-lto`,
-/// llvm/llvm-project#201135).
-pub(super) fn compiles_each(target: &Target, context: &DeviceContext<'_>) -> bool {
-    context.settings.device.no_lto && target.is_amdgcn()
 }
 
 /// Passes a target id with features (`gfx90a:xnack-`) to the LTO code generator.

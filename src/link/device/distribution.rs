@@ -9,10 +9,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
 use super::DeviceContext;
 use super::codegen_options::RemoteCompilerArgs;
-use super::distributor::Report;
 use super::link_cache::{LinkQuery, ResolvedLink};
 use super::messages;
 use super::running::Completed;
@@ -391,6 +391,55 @@ fn own_executable(image: &Path) -> Result<PathBuf, String> {
     created
         .map(|()| named)
         .map_err(|error| format!("{}: {error}", link.display()))
+}
+
+// The report that a distributor writes for the waiting device link: unit counts, messages for the
+// user, and the error, if any.
+
+/// The report of one distributor.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Report {
+    /// Number of units found in the cache.
+    pub(super) found: usize,
+    /// Number of those that came from the remote cache.
+    pub(super) shared: usize,
+    /// Number of units compiled.
+    pub(super) compiled: usize,
+    /// Number of those compiled on this machine.
+    pub(super) here: usize,
+    /// Estimated peak memory of all jobs on this machine together, in bytes.
+    pub(super) memory: u64,
+    /// Messages for the user, each with its label: `warning`, `note`, or empty for a plain line.
+    pub(super) messages: Vec<(String, String)>,
+    /// The message that reports a failed launcher.
+    pub(super) given_up: Option<String>,
+    /// Reason not to cache the resulting image.
+    pub(super) not_kept: Option<String>,
+    /// The error and the exit status.
+    pub(super) failed: Option<(String, u8)>,
+}
+
+impl Report {
+    /// Reads the report at `path`, or returns `None` if the distributor wrote none.
+    pub(super) fn read(path: &Path) -> Option<Report> {
+        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+    }
+
+    /// The message with the counts.
+    pub(super) fn count(&self) -> String {
+        let Report {
+            found,
+            shared,
+            compiled,
+            ..
+        } = self;
+        let of_others = if *shared > 0 {
+            format!(" ({shared} of them in the remote cache)")
+        } else {
+            String::new()
+        };
+        format!("ThinLTO: {found} units found in the cache{of_others}, {compiled} compiled")
+    }
 }
 
 #[cfg(test)]

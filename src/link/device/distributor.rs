@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use super::distribution::Report;
 use super::link_cache::{Tool, environment_digest};
 use super::messages;
 use super::schedule::{self, LookedUp, Work};
@@ -495,38 +496,7 @@ impl FinishedUnit {
     }
 }
 
-// The report that a distributor writes for the waiting device link: unit counts, messages for the
-// user, and the error, if any.
-
-/// The report of one distributor.
-#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::link::device) struct Report {
-    /// Number of units found in the cache.
-    pub(in crate::link::device) found: usize,
-    /// Number of those that came from the remote cache.
-    pub(in crate::link::device) shared: usize,
-    /// Number of units compiled.
-    pub(in crate::link::device) compiled: usize,
-    /// Number of those compiled on this machine.
-    pub(in crate::link::device) here: usize,
-    /// Estimated peak memory of all jobs on this machine together, in bytes.
-    pub(in crate::link::device) memory: u64,
-    /// Messages for the user, each with its label: `warning`, `note`, or empty for a plain line.
-    pub(in crate::link::device) messages: Vec<(String, String)>,
-    /// The message that reports a failed launcher.
-    pub(in crate::link::device) given_up: Option<String>,
-    /// Reason not to cache the resulting image.
-    pub(in crate::link::device) not_kept: Option<String>,
-    /// The error and the exit status.
-    pub(in crate::link::device) failed: Option<(String, u8)>,
-}
-
-impl Report {
-    /// Reads the report at `path`, or returns `None` if the distributor wrote none.
-    pub(in crate::link::device) fn read(path: &Path) -> Option<Report> {
-        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
-    }
-}
+// The report for the waiting device link, while it is collected.
 
 /// A report that is being collected.
 #[derive(Debug, Default)]
@@ -600,24 +570,6 @@ impl SharedReport {
 
     fn report(&self) -> MutexGuard<'_, Report> {
         lock(&self.0)
-    }
-}
-
-impl Report {
-    /// The message with the counts.
-    pub(in crate::link::device) fn count(&self) -> String {
-        let Report {
-            found,
-            shared,
-            compiled,
-            ..
-        } = self;
-        let of_others = if *shared > 0 {
-            format!(" ({shared} of them in the remote cache)")
-        } else {
-            String::new()
-        };
-        format!("ThinLTO: {found} units found in the cache{of_others}, {compiled} compiled")
     }
 }
 

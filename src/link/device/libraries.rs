@@ -6,13 +6,14 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::{ArgList, DeviceContext, link_cache};
+use super::{ArgList, DeviceContext};
 use crate::args::Role;
 use crate::args::settings::{InputName, LinkSettings};
 use crate::link::inputs::Inputs;
 use crate::link::scan::DeviceImage;
 use crate::link::select::DeviceJob;
 use crate::toolchain::{self, LinkerFamily};
+use offld_system::run;
 use offload_formats::magic::Magic;
 use offload_formats::model::OffloadKind;
 use offload_formats::target::Target;
@@ -150,7 +151,7 @@ fn default_folders_of(linker: &Path, settings: &LinkSettings) -> Option<Vec<Path
     }
     let default_folders = match family {
         LinkerFamily::Gnu | LinkerFamily::Gold => {
-            link_cache::builtin_folders(linker, settings.host.emulation.as_deref())
+            builtin_folders(linker, settings.host.emulation.as_deref())
         }
         LinkerFamily::Lld | LinkerFamily::Mold | LinkerFamily::Wild | LinkerFamily::Other => {
             Vec::new()
@@ -163,6 +164,51 @@ fn default_folders_of(linker: &Path, settings: &LinkSettings) -> Option<Vec<Path
         None => folder,
     };
     (!default_folders.is_empty()).then(|| default_folders.into_iter().map(rooted).collect())
+}
+
+/// Returns the default search directories of GNU ld for `emulation`, from the script that
+/// `--verbose` prints. In them, `=` stands for the sysroot.
+pub(super) fn builtin_folders(program: &Path, emulation: Option<&str>) -> Vec<PathBuf> {
+    let mut args: Vec<&str> = emulation
+        .into_iter()
+        .flat_map(|emulation| ["-m", emulation])
+        .collect();
+    args.push("--verbose");
+    script_words(
+        run::stdout_of(program, &args)
+            .unwrap_or_default()
+            .as_bytes(),
+    )
+    .1
+}
+
+/// Returns the words of the linker script `text`, which may be file names, and its search
+/// directories (`SEARCH_DIR`).
+pub(super) fn script_words(text: &[u8]) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let path = |word: &[u8]| PathBuf::from(OsStr::from_bytes(word));
+    let quoted = text.split(|byte| *byte == b'"').skip(1).step_by(2);
+    let words = text.split(|byte| byte.is_ascii_whitespace() || b"(){},;\"".contains(byte));
+    let called = words
+        .chain(quoted)
+        .filter(|word| !word.is_empty())
+        .map(path)
+        .collect();
+    let folder = |at: usize| {
+        let after = text
+            .get(at + b"SEARCH_DIR".len()..)?
+            .trim_ascii_start()
+            .strip_prefix(b"(")?
+            .trim_ascii_start();
+        let (after, end) = match after.strip_prefix(b"\"") {
+            Some(quoted) => (quoted, b'"'),
+            None => (after, b')'),
+        };
+        Some(path(after.split(|byte| *byte == end).next()?.trim_ascii()))
+    };
+    let folders = memchr::memmem::find_iter(text, b"SEARCH_DIR")
+        .filter_map(folder)
+        .collect();
+    (called, folders)
 }
 
 /// Whether `folder` contains the library that `-l` with this `name` finds.
@@ -540,4 +586,35 @@ pub(crate) fn missing_runtime(target: &Target, context: &DeviceContext<'_>) -> O
             target.triple
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference;
+
+    #[test]
+    fn gnu_ld_prints_its_directories() {
+        let Some([program]) = reference::tools(["ld.bfd"]) else {
+            return;
+        };
+        for emulation in [None, Some("elf_x86_64")] {
+            let folders = builtin_folders(&program, emulation);
+            assert!(
+                folders.iter().any(|folder| folder.ends_with("usr/lib")),
+                "{folders:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn scripts_name_files_and_folders() {
+        let text = b"/* x */ INPUT(sub/libx.a AS_NEEDED(\"my lib.a\", /abs.a)) SEARCH_DIR(\"=/usr/lib\"); SEARCH_DIR( one )";
+        let (called, folders) = script_words(text);
+        for name in ["sub/libx.a", "my lib.a"] {
+            assert!(called.contains(&PathBuf::from(name)), "{called:?}");
+        }
+        assert!(called.contains(&PathBuf::from("/abs.a")));
+        assert_eq!(folders, [PathBuf::from("=/usr/lib"), PathBuf::from("one")]);
+    }
 }

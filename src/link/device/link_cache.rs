@@ -50,7 +50,6 @@ pub(super) use file_snapshot::digest as digest_of_file;
 use history::{History, KeyParts, Miss, PastLink, Place};
 use linker_args::{Linker, LinkerArgs, LinkerCommand};
 use store::Manifest;
-pub(super) use store::builtin_folders;
 use thin::ThinCache;
 pub(crate) use tool::Tool;
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::clang::compiles_each;
 use super::{DeviceContext, Planned};
 use crate::build_log::{
     Change, Cost, Input, Inputs, Log, Outcome, Record, VERSION, micros, now_us,
@@ -374,7 +373,7 @@ pub(super) fn warn_of_object_calls(
         .iter()
         .filter(|job| job.target.is_amdgcn())
         .find_map(|job| {
-            let calls = first_call(&job.inputs, compiles_each(&job.target, context))?;
+            let calls = first_call(&job.inputs, context.compiles_each(&job.target))?;
             Some((job, calls))
         });
     let Some((job, (from, call, to))) = first else {

@@ -107,6 +107,12 @@ impl DeviceContext<'_> {
     fn links_by_lld(&self, target: &Target) -> bool {
         target.is_amdgcn() || target.is_cpu() && toolchain::is_ld_lld(self.host_linker)
     }
+
+    /// Whether each bitcode input for `target` is compiled by itself before the link (`--no-lto`,
+    /// llvm/llvm-project#201135).
+    fn compiles_each(&self, target: &Target) -> bool {
+        self.settings.device.no_lto && target.is_amdgcn()
+    }
 }
 
 /// The arguments of a compiler or linker so far, in order.
@@ -287,7 +293,7 @@ fn plan<'a>(
     let (program, args) = command(&words, &output)?;
     // The cache supports links by a single program. A compiler that compiles before it links runs
     // two.
-    let query = if clang::compiles_each(&job.target, context) || context.caching.cache().is_err() {
+    let query = if context.compiles_each(&job.target) || context.caching.cache().is_err() {
         Vec::new()
     } else {
         command(&[link_cache::INPUT.into()], Path::new(link_cache::OUTPUT))?.1

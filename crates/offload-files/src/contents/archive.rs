@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 
-use super::folders::Choice;
 use super::inflate::{start_of, store};
 use super::layout::Part;
 use super::report::Step;
+use super::selection::Choice;
 use super::tree::{ImageMetadata, NodeKind};
 use super::walk::{Cursor, Walk};
 use offld_system::io::file_slice::{

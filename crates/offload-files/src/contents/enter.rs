@@ -4,7 +4,8 @@
 use anyhow::{Context, Result};
 use object::FileKind;
 
-use super::layout::{Fill, Part};
+use super::layout::Part;
+use super::layout::record::Fill;
 use super::report::{Entries, Image, Linker, Step};
 use super::tree::NodeKind;
 use super::walk::{Cursor, Walk};

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use object::{Object, ObjectSection};
 
 use super::packs::folder_of;
-use super::report::{ExternalFile, ExternalImages, Image, Step};
+use super::report::{EXTERNAL_IMAGES, ExternalFile, ExternalImages, Image, Step};
 use super::tree::{ImageMetadata, NodeKind};
 use super::walk::{Cursor, Walk};
 use offld_system::io::file_slice::FileSlice;
@@ -139,7 +139,7 @@ fn one_file(
     }
     // All files of a table are in one container for the runtime.
     let container = Step::Container {
-        name: NAME,
+        name: EXTERNAL_IMAGES,
         offset: None,
         size: 0,
         version: Some(1),
@@ -187,9 +187,6 @@ fn target(kind: OffloadKind, image: &ExternalImage) -> Target {
         _ => Target::new("nvptx64-nvidia-cuda", &image.arch),
     }
 }
-
-/// The name of the container in reports.
-pub(crate) const NAME: &str = "external-images";
 
 /// Whether an image is in a file beside the program that registers it.
 pub(crate) fn is_external(image: &Image) -> bool {

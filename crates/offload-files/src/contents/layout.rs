@@ -9,8 +9,8 @@
 
 mod coff;
 mod elf;
-mod finish;
-mod record;
+pub(super) mod finish;
+pub(super) mod record;
 
 use std::cmp::{self, Reverse};
 use std::collections::{BinaryHeap, HashMap};
@@ -21,10 +21,8 @@ use std::sync::{Arc, Mutex};
 
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
-pub(super) use finish::find_units;
 use offld_system::io::file_slice::FileSlice;
 use offld_system::threads::lock;
-pub(super) use record::{Fill, Layout, LayoutPosition};
 
 /// Limit of the names, symbol tables and function code of a file together, as a multiple of the
 /// file size. Compilers let some names and functions share their bytes. Without the limit, a file

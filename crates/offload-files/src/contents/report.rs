@@ -557,6 +557,9 @@ impl Place {
     }
 }
 
+/// The name of the container of external images.
+pub(crate) const EXTERNAL_IMAGES: &str = "external-images";
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
@@ -567,7 +570,7 @@ impl fmt::Display for Place {
                 Step::Compressed { .. } => {}
                 Step::File { file, .. } => write!(f, ": {file}")?,
                 Step::Container {
-                    name: super::external::NAME,
+                    name: EXTERNAL_IMAGES,
                     ..
                 } => {}
                 Step::Container { name, within, .. } => write!(f, ": {name} at {within:#x}")?,

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
-use super::report::{FileReport, Image, PackReference, Registration, Step};
+use super::report::{EXTERNAL_IMAGES, FileReport, Image, PackReference, Registration, Step};
 use super::{external, packs};
 use offload_formats::gpu::{AmdArch, TargetId};
 use offload_formats::model::{OffloadKind, printable};
@@ -369,7 +369,7 @@ impl<'f> Parts<'f> {
             // The program fills in the descriptor when it starts.
             units.retain(|unit| !unit.images.is_empty());
             let kernels = self.kernels(self.tables().iter());
-            units.push(self.unit(external::NAME.to_owned(), in_files, kernels));
+            units.push(self.unit(EXTERNAL_IMAGES.to_owned(), in_files, kernels));
         }
         let linked = self.registered.is_some_and(|found| found.linked);
         let kernels = if descriptors.is_empty() {
@@ -497,9 +497,9 @@ fn step_name(step: &Step) -> String {
             name.clone()
         }
         Step::Container {
-            name: external::NAME,
+            name: EXTERNAL_IMAGES,
             ..
-        } => external::NAME.to_owned(),
+        } => EXTERNAL_IMAGES.to_owned(),
         Step::Container { name, within, .. } => format!("{name} at {within:#x}"),
         Step::File { name, .. } => name.clone(),
         Step::Compressed { .. } => "decompressed".to_owned(),

@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Error, Result};
 
-use super::folders::Choice;
-use super::layout::{Layout, LayoutPosition, Part};
+use super::layout::Part;
+use super::layout::record::{Layout, LayoutPosition};
 use super::report::{
     Entries, ExternalImages, Fault, FileReport, Image, Linker, Module, PackReference, Place,
     Registration,
 };
+use super::selection::Choice;
 use super::tree::{ImageMetadata, NodeKind, Recorder};
 use super::{Options, Reader, bytes_of};
 use offld_system::io::file_slice::{FileSlice, Spool};

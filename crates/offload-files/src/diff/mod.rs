@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 
-use crate::contents::folders::Selection;
+use crate::contents::selection::Selection;
 pub(crate) use matching::renames;
 use offld_system::session::Session;
 use records::Records;

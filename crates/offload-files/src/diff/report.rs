@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::records::Disassembled;
-use crate::size::page::{STYLE, escaped, fill, hash, unknown};
+use crate::html::{STYLE, escaped, fill, hash, unknown};
 use offld_system::table::{Column, Style, table};
 use offld_system::{atomic_file, shell};
 use offload_formats::error::Error;

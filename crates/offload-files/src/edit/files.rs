@@ -20,8 +20,8 @@ use sha2::{Digest, Sha256};
 
 use super::{Fixed, Levels, Recompressed, Repack, Verdict, edit};
 use crate::contents::bytes_of::{chunks, rope_sha256, sha256};
-use crate::contents::folders::Selection;
 use crate::contents::report::{FileReport, Image};
+use crate::contents::selection::Selection;
 use crate::contents::{self, Reader};
 use offld_system::io::file_slice::{FileSlice, Spool};
 use offld_system::io::output_directory::OutputDirectory;

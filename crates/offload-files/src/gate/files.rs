@@ -9,9 +9,10 @@ use std::sync::Arc;
 use anyhow::Result;
 
 use super::policy::Rule;
-use crate::contents::folders::{self, Choice};
+use crate::contents::folders;
 use crate::contents::layout::{Name, Names, Part};
 use crate::contents::report::FileReport;
+use crate::contents::selection::Choice;
 use crate::contents::{self, Reader};
 use crate::size::report::ImageSize;
 use crate::size::{Counted, Item, Level, Sizes, measure};

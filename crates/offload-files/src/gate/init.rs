@@ -12,7 +12,7 @@ use glob::Pattern;
 use super::files::{self, File, Subject};
 use super::policy::{Check, Rule, VERSION, capability};
 use super::rules;
-use crate::contents::folders::Selection;
+use crate::contents::selection::Selection;
 use offld_system::session::Session;
 use offload_formats::target::Selector;
 

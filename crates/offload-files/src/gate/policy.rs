@@ -13,7 +13,7 @@ use serde::de::{self, IntoDeserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::check::Asked;
-use crate::contents::folders::Selection;
+use crate::contents::selection::Selection;
 use crate::diff::FACTS;
 use crate::size::budget::Quantity;
 use offld_system::environment::parse_size;

@@ -17,8 +17,9 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use rayon::prelude::*;
 
-use crate::contents::folders::{self, Selection};
+use crate::contents::folders;
 use crate::contents::layout::{Footprint, Names, Part, SizedImage};
+use crate::contents::selection::Selection;
 use crate::contents::{self, Reader};
 pub(crate) use duplicates::Duplicates;
 pub(crate) use items::Item;

@@ -12,21 +12,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use base64::prelude::{BASE64_STANDARD, Engine as _};
+use base64::prelude::BASE64_STANDARD;
 use base64::write::EncoderWriter;
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
 use super::items::{Item, Items, Level};
 use super::{FileSize, Sizes};
 use crate::contents::layout::Name;
+use crate::html::{STYLE, escaped, fill, hash, unknown};
 use offld_system::atomic_file;
 
 const PAGE: &str = include_str!("page/page.html");
-/// The style of all pages.
-pub(crate) const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = concat!(
     include_str!("page/data.js"),
     include_str!("page/treemap.js"),
@@ -265,28 +263,6 @@ pub fn write(
     })
 }
 
-/// Writes `page`, in which `value` writes the text in place of each `{{NAME}}`.
-pub(crate) fn fill<W: Write>(
-    out: &mut W,
-    mut page: &str,
-    mut value: impl FnMut(&mut W, &str) -> io::Result<()>,
-) -> io::Result<()> {
-    while let Some((before, rest)) = page.split_once("{{") {
-        out.write_all(before.as_bytes())?;
-        let (name, after) = rest
-            .split_once("}}")
-            .ok_or_else(|| io::Error::other("page.html: `{{` without `}}`"))?;
-        page = after;
-        value(out, name)?;
-    }
-    out.write_all(page.as_bytes())
-}
-
-/// The error for a name in a page that has no value.
-pub(crate) fn unknown(name: &str) -> io::Error {
-    io::Error::other(format!("page.html: unknown name `{name}`"))
-}
-
 /// The data as base64 of deflated JSON. No character of base64 has a meaning in HTML.
 fn pack(out: &mut impl Write, data: &Data<'_>) -> io::Result<()> {
     let mut deflate = DeflateEncoder::new(
@@ -361,29 +337,6 @@ fn after_shared<'a>(last: &str, name: &'a str) -> (usize, &'a str) {
         (bytes + c.len_utf8(), units + c.len_utf16())
     });
     (units, name.get(bytes..).unwrap_or_default())
-}
-
-/// The hash by which the content security policy identifies the style and the script.
-pub(crate) fn hash(text: &str) -> String {
-    BASE64_STANDARD.encode(Sha256::digest(text.as_bytes()))
-}
-
-/// Escapes a text, so that HTML treats it as text everywhere.
-pub(crate) fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // HTML has no NUL character.
-            '\0' => out.push('\u{fffd}'),
-            _ => out.push(c),
-        }
-    }
-    out
 }
 
 fn totals(rows: &BTreeMap<Key<'_>, RowSizes>) -> String {
@@ -481,6 +434,8 @@ mod tests {
     use std::io::Read;
 
     use serde_json::Value;
+
+    use base64::prelude::Engine as _;
 
     use super::*;
 

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::items::{Item, Items, Level};
 use super::{Counted, Duplicates, FileSize, ImageSize, Sizes};
-use crate::contents::folders::Choice;
 use crate::contents::layout::{ImageIndex, Name};
+use crate::contents::selection::Choice;
 use offld_system::atomic_file;
 
 /// The format name in the file.

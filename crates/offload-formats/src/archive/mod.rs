@@ -41,7 +41,7 @@ use object::{Object, ObjectSymbol, SymbolKind};
 
 use crate::bitcode;
 use crate::error::Error;
-use crate::magic::{is_bitcode, numbers};
+use crate::magic::numbers::{self, is_bitcode};
 use crate::model::printable;
 
 /// The limit on a member's name in messages. Any number of members may share a name of any length.

@@ -43,7 +43,7 @@ pub use symbols::{ModuleSymbols, Symbol, symbols};
 use crate::bitstream::cursor::{Cursor, Scope, StreamEntry};
 use crate::bytes::{number, slice, u32_at, zeros};
 use crate::error::Malformed;
-use crate::magic::{BITCODE, BITCODE_WRAPPER};
+use crate::magic::numbers::{BITCODE, BITCODE_WRAPPER};
 
 // The top level of a bitcode file: the wrapper header, the modules, and their string tables.
 

@@ -40,7 +40,7 @@ use crate::error::Malformed;
 use cursor::{Cursor, Scope, StreamEntry};
 
 /// The first four bytes of bitcode.
-pub use super::magic::BITCODE as MAGIC;
+pub use super::magic::numbers::BITCODE as MAGIC;
 
 /// The width of abbreviation IDs outside of all blocks.
 const TOP_WIDTH: u32 = 2;

@@ -27,6 +27,7 @@ use std::time::SystemTime;
 
 use super::linker_args::{Linker, LinkerArgs};
 use super::reads::{Collector, Reads};
+use crate::link::device::libraries::script_words;
 use offld_system::io::bytes::Bytes;
 use offld_system::io::loader::{Loader, RunPaths};
 use offload_formats::archive::{self, MemberContents};
@@ -441,35 +442,6 @@ fn library_forms(name: &Path) -> Vec<PathBuf> {
     forms
 }
 
-/// Returns the words of the linker script `text`, which may be file names, and its search
-/// directories (`SEARCH_DIR`).
-pub(super) fn script_words(text: &[u8]) -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let path = |word: &[u8]| PathBuf::from(OsStr::from_bytes(word));
-    let quoted = text.split(|byte| *byte == b'"').skip(1).step_by(2);
-    let words = text.split(|byte| byte.is_ascii_whitespace() || b"(){},;\"".contains(byte));
-    let called = words
-        .chain(quoted)
-        .filter(|word| !word.is_empty())
-        .map(path)
-        .collect();
-    let folder = |at: usize| {
-        let after = text
-            .get(at + b"SEARCH_DIR".len()..)?
-            .trim_ascii_start()
-            .strip_prefix(b"(")?
-            .trim_ascii_start();
-        let (after, end) = match after.strip_prefix(b"\"") {
-            Some(quoted) => (quoted, b'"'),
-            None => (after, b')'),
-        };
-        Some(path(after.split(|byte| *byte == end).next()?.trim_ascii()))
-    };
-    let folders = memchr::memmem::find_iter(text, b"SEARCH_DIR")
-        .filter_map(folder)
-        .collect();
-    (called, folders)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -586,17 +558,6 @@ mod tests {
         assert!(
             !missing(Linker::Gnu, None, &[], "sub/x.a").contains(Path::new("/b/libsub/x.a.so"))
         );
-    }
-
-    #[test]
-    fn scripts_name_files_and_folders() {
-        let text = b"/* x */ INPUT(sub/libx.a AS_NEEDED(\"my lib.a\", /abs.a)) SEARCH_DIR(\"=/usr/lib\"); SEARCH_DIR( one )";
-        let (called, folders) = script_words(text);
-        for name in ["sub/libx.a", "my lib.a"] {
-            assert!(called.contains(&PathBuf::from(name)), "{called:?}");
-        }
-        assert!(called.contains(&PathBuf::from("/abs.a")));
-        assert_eq!(folders, [PathBuf::from("=/usr/lib"), PathBuf::from("one")]);
     }
 
     #[test]

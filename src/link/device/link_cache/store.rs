@@ -13,9 +13,9 @@ use super::reads::Reads;
 use super::tool::Tool;
 use super::{linker_reads, nvidia};
 use crate::build_log::Cost;
+use crate::link::device::libraries::builtin_folders;
 use offld_system::clock::{self, Moment};
 use offld_system::launcher::Ran;
-use offld_system::run;
 use offld_system::store::{BlobName, Cache, Key, Naming, Scope};
 
 pub(super) struct FinishedLink {
@@ -185,25 +185,6 @@ fn strip_colours(text: &str) -> String {
     })
 }
 
-/// Returns the default search directories of GNU ld for `emulation`, from the script that
-/// `--verbose` prints. In them, `=` stands for the sysroot.
-pub(in crate::link::device) fn builtin_folders(
-    program: &Path,
-    emulation: Option<&str>,
-) -> Vec<PathBuf> {
-    let mut args: Vec<&str> = emulation
-        .into_iter()
-        .flat_map(|emulation| ["-m", emulation])
-        .collect();
-    args.push("--verbose");
-    linker_reads::script_words(
-        run::stdout_of(program, &args)
-            .unwrap_or_default()
-            .as_bytes(),
-    )
-    .1
-}
-
 // Manifest of a cached device link: the image, and the files that the linker read in addition to
 // the device code.
 //
@@ -313,7 +294,6 @@ mod tests {
     use super::super::file_snapshot::FileSnapshot;
     use super::super::linker_reads::gather;
     use super::*;
-    use crate::reference;
     use offld_system::store::Digest;
 
     #[test]
@@ -323,20 +303,6 @@ mod tests {
             "ld.lld: warning: x\n"
         );
         assert_eq!(strip_colours("plain\n"), "plain\n");
-    }
-
-    #[test]
-    fn gnu_ld_prints_its_directories() {
-        let Some([program]) = reference::tools(["ld.bfd"]) else {
-            return;
-        };
-        for emulation in [None, Some("elf_x86_64")] {
-            let folders = builtin_folders(&program, emulation);
-            assert!(
-                folders.iter().any(|folder| folder.ends_with("usr/lib")),
-                "{folders:?}"
-            );
-        }
     }
 
     fn entry(reads: Reads, image: &str) -> ManifestEntry {

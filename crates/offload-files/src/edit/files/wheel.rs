@@ -15,8 +15,8 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use super::{Change, Decide, ImageChange, Options, apply_verdicts, inspect, verdicts_for};
-use crate::contents::folders::{Choice, Selection};
 use crate::contents::report::{FileReport, Image};
+use crate::contents::selection::{Choice, Selection};
 use crate::edit::{Fixed, Levels, Recompressed, Repack, Verdict};
 use offld_system::io::file_slice::{FileSlice, Spool, start_of_zip_member, zip_member};
 use offld_system::io::rope::Rope;
