@@ -122,7 +122,7 @@ book:
 test-book: $(SETUP) book
 	$(CARGO) test --test suite -- book::
 
-# The suite is the one of `make test`, and the crates are those of its tests of liboffld.
+# Builds only offld, from the crates that the tests of liboffld need too. The suite that `make test` built runs it.
 WITHOUT_LLVM := $(or $(CARGO_TARGET_DIR),target)/without-llvm
 test-no-llvm: $(SETUP)
 	$(CARGO) build --no-default-features --features capi --bin offld

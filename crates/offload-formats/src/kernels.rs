@@ -338,21 +338,20 @@ pub(crate) fn cubin_attributes<'a>(
 /// tools.
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::reference::{Outcome, run, tools};
 
     const SOURCE: &str = "__attribute__((amdgpu_kernel)) void first(int *a) { a[1] = 2; }\n\
                           __attribute__((amdgpu_kernel)) void second(int *a) { a[3] = a[4]; }\n";
 
-    #[test]
-    fn damaged_images_are_errors_or_other_kernels() -> Outcome {
-        let Some([clang]) = tools(["clang"]) else {
-            return Ok(());
-        };
+    /// `source` as a code object for gfx90a.
+    fn compiled(clang: &Path, source: &str) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
-        std::fs::write(dir.path().join("k.c"), SOURCE)?;
+        std::fs::write(dir.path().join("k.c"), source)?;
         run(
-            &clang,
+            clang,
             dir.path(),
             [
                 "--target=amdgcn-amd-amdhsa",
@@ -364,7 +363,15 @@ mod tests {
                 "k.co",
             ],
         )?;
-        let image = std::fs::read(dir.path().join("k.co"))?;
+        Ok(std::fs::read(dir.path().join("k.co"))?)
+    }
+
+    #[test]
+    fn damaged_images_are_errors_or_other_kernels() -> Outcome {
+        let Some([clang]) = tools(["clang"]) else {
+            return Ok(());
+        };
+        let image = compiled(&clang, SOURCE)?;
         let kernels = read(&image)?;
         let summary: Vec<_> = kernels
             .iter()
@@ -405,23 +412,8 @@ mod tests {
         let Some([clang]) = tools(["clang"]) else {
             return Ok(());
         };
-        let dir = tempfile::tempdir()?;
         let note = r#"__asm__(".section .note,\"a\",@note\n.p2align 3\n.long 4, 12, 2\n.asciz \"AMD\"\n.zero 12\n.text");"#;
-        std::fs::write(dir.path().join("k.c"), format!("{note}\n{SOURCE}"))?;
-        run(
-            &clang,
-            dir.path(),
-            [
-                "--target=amdgcn-amd-amdhsa",
-                "-mcpu=gfx90a",
-                "-nogpulib",
-                "-O1",
-                "k.c",
-                "-o",
-                "k.co",
-            ],
-        )?;
-        let kernels = read(&std::fs::read(dir.path().join("k.co"))?)?;
+        let kernels = read(&compiled(&clang, &format!("{note}\n{SOURCE}"))?)?;
         let names: Vec<&str> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
         assert_eq!(names, ["first", "second"]);
         Ok(())

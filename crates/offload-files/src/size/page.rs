@@ -537,7 +537,7 @@ mod tests {
         );
         assert_eq!(plain.len(), 3);
         let compared = rows_of(&page("t", true, &rows));
-        assert_eq!(compared[1].3, None, "what is new has no old size");
+        assert_eq!(compared[1].3, None, "a new row has no old size");
         assert_eq!((compared[2].3, compared[2].4), (Some(9), Some(5)));
     }
 

@@ -157,8 +157,8 @@ pub fn members(data: &[u8]) -> Result<ArchiveMembers<'_>, ArchiveFault> {
     })
 }
 
-/// Returns the member of the archive `data` whose header is at offset `header`, or `None` if there
-/// is no such member.
+/// Returns the member of the archive `data` whose header is at offset `header`; `None` if no header
+/// is there.
 pub fn member_at(data: &[u8], header: u64) -> Result<Option<ArchiveMember<'_>>, ArchiveFault> {
     let contents_at = header.saturating_add(size_of::<Header>() as u64);
     for member in members(data)? {

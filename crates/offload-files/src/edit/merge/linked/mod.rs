@@ -2,7 +2,7 @@
 //! everything after them, and so change addresses and distances in the host's code and data. Each
 //! different byte must therefore be part of an address or distance: `in_code` and `compare_aarch64`
 //! know where processors encode distances, and `in_data` knows where compilers place pointers. A
-//! value with the same target in both programs (`Moves`) is no difference. `layout` finds these
+//! value with the same target in both programs (`Moves`) counts as equal. `layout` finds these
 //! targets, and compares the dynamic loader's data.
 
 mod layout;
