@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::args::settings::{DeviceOptions, HostOptions, LinkSettings, Named};
 use offld_system::environment;
-use offld_system::run::{self, is_ourselves, our_folders};
+use offld_system::run::{self, beside_us, is_ourselves, our_folders};
 use offload_formats::model::llvm_major;
 
 /// The major versions that are searched for as `clang-NN`, newest first, after the plain name.
@@ -89,7 +89,7 @@ pub(crate) fn device_compiler(
 
 /// Paths of the installed clangs, in order of preference, for users who name none.
 fn candidates() -> impl Iterator<Item = PathBuf> {
-    let calling = calling_clang().into_iter().chain(beside_us());
+    let calling = calling_clang().into_iter().chain(beside_us("clang"));
     let on_path = std::iter::once("clang".to_owned())
         .chain(VERSIONS.rev().map(|major| format!("clang-{major}")));
     let on_path = on_path.filter_map(|name| which::which(name).ok());
@@ -243,14 +243,6 @@ fn clang_of_driver(exe: &Path) -> Option<PathBuf> {
     }
 }
 
-/// A clang in the directory of the path that offld was called by, or in the directory of its
-/// executable.
-fn beside_us() -> Option<PathBuf> {
-    our_folders()
-        .map(|folder| folder.join("clang"))
-        .find(|clang| clang.is_file())
-}
-
 /// Returns the directory in which a driver finds offld as its wrapper (`-B`). That is the directory
 /// of our tool links, or the one that `make install` uses.
 pub(crate) fn folder_of_names() -> Option<PathBuf> {
@@ -269,9 +261,6 @@ pub(crate) fn folder_of_names() -> Option<PathBuf> {
 /// Returns the path of LLVM's tool `name`, for a command that is only printed. Candidates, in
 /// order: offld's directory, the directory of the device compiler, `PATH`, the bare name.
 pub(crate) fn llvm_tool(name: &str, options: &DeviceOptions) -> PathBuf {
-    let ours = our_folders()
-        .map(|folder| folder.join(name))
-        .find(|tool| tool.is_file());
     let beside_clang = || {
         let clang = device_compiler(Some(options), None)
             .ok()?
@@ -281,7 +270,8 @@ pub(crate) fn llvm_tool(name: &str, options: &DeviceOptions) -> PathBuf {
             .ok()?;
         Some(clang.with_file_name(name)).filter(|tool| tool.is_file())
     };
-    ours.or_else(beside_clang)
+    beside_us(name)
+        .or_else(beside_clang)
         .or_else(|| which::which(name).ok())
         .unwrap_or_else(|| name.into())
 }

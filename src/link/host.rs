@@ -34,8 +34,9 @@ use offld_system::run::{Cmd, Equivalent, is_ourselves};
 use offld_system::threads;
 use offload_formats::elf::edit;
 use offload_formats::elf::raw::{Class, FileHeader, ProgramHeader, Record, SectionHeader};
+use offload_formats::magic;
 use offload_formats::model::{ObjectFormat, Origin};
-use offload_formats::offload_sections;
+use offload_formats::offload_sections::{self, START_PREFIX, STOP_PREFIX};
 
 pub(crate) use runtime::{may_add_directory_of, openmp_runtime};
 pub(crate) use side_outputs::{Done, clean};
@@ -187,7 +188,7 @@ fn check_bounds(linked: &[u8], tables: &[&str], linker: &Path) -> Result<()> {
         .iter()
         .filter(|table| file.section_by_name(table).is_some())
     {
-        let bound = format!("__start_{table}");
+        let bound = format!("{START_PREFIX}{table}");
         if !file
             .symbols()
             .any(|symbol| symbol.is_undefined() && symbol.name_bytes() == Ok(bound.as_bytes()))
@@ -225,7 +226,7 @@ pub(crate) fn objcopy_command(
             "--rename-section".into(),
             format!("{table}={table}_{tag}").into(),
         ]);
-        for bound in ["__start_", "__stop_"] {
+        for bound in [START_PREFIX, STOP_PREFIX] {
             args.extend([
                 "--redefine-sym".into(),
                 format!("{bound}{table}={bound}{table}_{tag}").into(),
@@ -418,7 +419,7 @@ fn described_size(file: &File, size: u64) -> io::Result<u64> {
         }
         return Ok(needs);
     }
-    if start.starts_with(b"\x7fELF") {
+    if start.starts_with(&magic::ELF) {
         // The header itself is truncated.
         return Ok(FileHeader::size(Class {
             is_64: false,

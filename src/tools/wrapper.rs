@@ -20,7 +20,6 @@ use offld_system::io::file_slice::FileSlice;
 use offld_system::io::outputs::{Output, Outputs, io_error};
 use offld_system::io::rope::Rope;
 use offld_system::session::Session;
-use offload_formats::bitstream::StreamPiece;
 use offload_formats::bitstream::images::{FIRST_MARK, insert};
 use offload_formats::compose::Part;
 use offload_formats::deferred_section::{Wanted, make_room};
@@ -448,15 +447,13 @@ fn places(plan: &Plan) -> Box<dyn Iterator<Item = &ImagePlace> + '_> {
 
 fn bitcode(module: &[u8], contents: &[Rope], out: &mut Output) -> Result<()> {
     let sizes: Vec<u64> = contents.iter().map(Rope::size).collect();
-    for piece in insert(module, &sizes).context("cannot put the images into the bitcode")? {
-        match piece {
-            StreamPiece::Bytes(bytes) => out.write_all(&bytes)?,
-            StreamPiece::Hole { index, .. } => contents
-                .get(index)
-                .context("an image that does not exist")?
-                .copy_to(out)?,
-        }
-    }
+    let parts = insert(module, &sizes).context("cannot put the images into the bitcode")?;
+    let all = Rope::of_parts(
+        &FileSlice::owned(Vec::new()),
+        parts,
+        contents.iter().cloned(),
+    )?;
+    all.copy_to(out)?;
     Ok(())
 }
 

@@ -713,13 +713,18 @@ pub fn our_folders() -> impl Iterator<Item = PathBuf> {
         .filter_map(|me| me.parent().map(Path::to_path_buf))
 }
 
+/// Returns the program `name` in the directory of the path that offld was called by, or in the
+/// directory of its executable.
+pub fn beside_us(name: &str) -> Option<PathBuf> {
+    our_folders()
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file())
+}
+
 /// Returns the program `name` in offld's directory (LLVM's tools search there, too), else on
 /// `PATH`, else the bare name.
 pub fn beside_us_or_on_path(name: &str) -> PathBuf {
-    let beside = our_folders()
-        .map(|folder| folder.join(name))
-        .find(|path| path.is_file());
-    beside
+    beside_us(name)
         .or_else(|| which::which(name).ok())
         .unwrap_or_else(|| name.into())
 }

@@ -352,12 +352,13 @@ fn binary_bundle(objects: &[CodeObject<'_>], align: u32) -> Result<Rope> {
         .map(|object| (object.id.as_str(), object.input.contents.size()))
         .collect();
     let frame = bundle::frame(&sizes, align.into())?;
-    let mut rope = Rope::from(frame.head);
-    for (object, offset) in objects.iter().zip(frame.offsets) {
-        rope.pad_to(offset);
-        rope.push_piece(object.input.contents.clone());
-    }
-    Ok(rope)
+    let contents = objects
+        .iter()
+        .map(|object| Rope::from(object.input.contents.clone()));
+    Ok(Rope::framed(
+        frame.head,
+        frame.offsets.into_iter().zip(contents),
+    ))
 }
 
 fn write(request: &Request, session: &Session, path: &Path, bundle: &Rope) -> Result<()> {

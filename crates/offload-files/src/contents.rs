@@ -44,6 +44,7 @@ use layout::{Footprint, Names};
 use offld_system::io::file_slice::{FileSlice, Spool};
 use offld_system::progress::Meter;
 use offld_system::session::Session;
+use offload_formats::archive::is_thin;
 use offload_formats::dynamic;
 use offload_formats::magic::{self, ByteKind, byte_kind};
 use report::{FileReport, Place, UNREADABLE};
@@ -240,7 +241,7 @@ impl<'r> Reader<'r> {
 /// The type of a file, for the report.
 fn kind(data: &[u8]) -> &'static str {
     match byte_kind(data, true) {
-        ByteKind::Archive if data.starts_with(&magic::THIN_ARCHIVE) => "thin-archive",
+        ByteKind::Archive if is_thin(data) => "thin-archive",
         ByteKind::Object(FileKind::Elf32 | FileKind::Elf64) => elf_kind(data),
         kind => kind.name(),
     }

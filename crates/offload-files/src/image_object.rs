@@ -18,7 +18,7 @@ use object::{Endianness, elf, pe};
 
 use offld_system::io::rope::Rope;
 use offload_formats::elf::raw::Class;
-use offload_formats::elf::{SHF_X86_64_LARGE, SHT_LLVM_OFFLOADING, notes};
+use offload_formats::elf::{image_section, notes};
 use offload_formats::model::ObjectFormat;
 use offload_formats::registration::ImageSection;
 
@@ -373,18 +373,11 @@ fn image_header(
     // Linkers merge the sections of all objects into one, so they must all have the same large
     // flag.
     let large = machine.machine == elf::EM_X86_64 && layout.in_all >= LARGE;
+    let (sh_type, sh_flags) = image_section(layout.section.listed, large);
     SectionHeader {
         sh_name,
-        sh_type: if layout.section.listed {
-            SHT_LLVM_OFFLOADING
-        } else {
-            elf::SHT_PROGBITS
-        },
-        sh_flags: if large {
-            elf::SHF_ALLOC | SHF_X86_64_LARGE
-        } else {
-            elf::SHF_ALLOC
-        },
+        sh_type,
+        sh_flags,
         sh_offset,
         sh_size: image.contents.size(),
         sh_addralign: layout.section.align.into(),

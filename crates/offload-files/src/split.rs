@@ -22,6 +22,7 @@ use offld_system::io::rope::Rope;
 use offld_system::progress::Reached;
 use offld_system::session::Session;
 use offload_formats::archive::ArchiveFault;
+use offload_formats::bytes::overlap;
 use offload_formats::magic::{START, may_have_device_code};
 use offload_formats::model::{ImageKind, OffloadKinds};
 use offload_formats::recipe;
@@ -144,9 +145,7 @@ fn repacked(
         let members = wheel::members(path, &zip)?;
         let is_lost = |member: &&ZipMember<'_>| {
             let stored = member.offset..member.offset + member.size;
-            lost_in
-                .iter()
-                .any(|range| range.start < stored.end && stored.start < range.end)
+            lost_in.iter().any(|range| overlap(range, &stored))
         };
         let names = members
             .iter()

@@ -37,7 +37,7 @@ use super::compose::Part;
 use crate::bytes::slice;
 use crate::error::Malformed;
 use crate::magic::{ByteKind, byte_kind};
-use crate::offload_sections::{HIP_BUNDLES, is_cut, known};
+use crate::offload_sections::{HIP_BUNDLES, is_named, known};
 
 /// A section to add to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,7 +192,7 @@ pub fn hip_sections(data: &[u8]) -> Result<Vec<Range<u64>>, Malformed> {
     let linked_pe = kind(data) == Some(Kind::Pe);
     let mut found = Vec::new();
     each_section(data, |name, range| {
-        let is_hip = name == HIP_BUNDLES.as_bytes() || linked_pe && is_cut(name, HIP_BUNDLES);
+        let is_hip = is_named(name, HIP_BUNDLES, linked_pe);
         if is_hip && !range.is_empty() {
             found.push(range);
         }

@@ -73,6 +73,11 @@ impl Header {
         if self.big { 20 } else { 18 }
     }
 
+    /// The offset of the header of the section with this index, counted from 0.
+    pub(crate) fn section_at(&self, index: u64) -> u64 {
+        self.sections_at + index * SECTION_SIZE
+    }
+
     /// The offset behind the last symbol, where the strings begin.
     pub(crate) fn strings_at(&self) -> u64 {
         self.symbols_at + u64::from(self.symbols) * self.symbol_size()
@@ -341,7 +346,7 @@ fn check_apart(
     changes: &BTreeMap<u64, (Range<u64>, usize, u64)>,
 ) -> Result<(), Malformed> {
     let mut used = Vec::with_capacity(2 + 3 * sections.len());
-    used.push(0..head.sections_at + u64::from(head.sections) * SECTION_SIZE);
+    used.push(0..head.section_at(head.sections.into()));
     if head.symbols_at != 0 {
         let end = head.strings_at();
         let strings = field(data, end, 4).unwrap_or(0);
@@ -398,7 +403,7 @@ fn symbols_field(head: &Header) -> u64 {
 }
 
 fn section(data: &[u8], head: &Header, index: u64) -> Result<Section, Malformed> {
-    let at = head.sections_at + index * SECTION_SIZE;
+    let at = head.section_at(index);
     let flags = field(data, at + 36, 4)? as u32;
     let (size, raw) = (field(data, at + 16, 4)?, field(data, at + 20, 4)?);
     let (relocations, lines) = (field(data, at + 24, 4)?, field(data, at + 28, 4)?);

@@ -21,16 +21,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use super::coff::SECTION_SIZE;
+use super::coff;
+use super::elf::image_section;
 use super::elf::raw::{FileHeader, Record, SectionHeader};
-use super::elf::{SHF_X86_64_LARGE, SHT_LLVM_OFFLOADING};
 use crate::bytes::{slice, u32_at};
 use crate::error::Malformed;
 
+use object::pe;
 use object::{
     Architecture, BinaryFormat, File, Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind,
 };
-use object::{elf, pe};
 
 /// From this size on, a section is marked as large.
 const LARGE: u64 = 1 << 30;
@@ -113,12 +113,7 @@ pub fn make_room(mut object: Vec<u8>, wanted: Wanted<'_>) -> Result<Room, Malfor
     if coff {
         set_in_coff(&mut object, index, at)?;
     } else {
-        let flags = if large {
-            elf::SHF_ALLOC | SHF_X86_64_LARGE
-        } else {
-            elf::SHF_ALLOC
-        };
-        set_in_elf(&mut object, index, wanted, flags, at)?;
+        set_in_elf(&mut object, index, wanted, large, at)?;
     }
     Ok(Room {
         object,
@@ -133,37 +128,26 @@ fn set_in_elf(
     object: &mut [u8],
     index: usize,
     wanted: Wanted<'_>,
-    flags: elf::SectionFlags,
+    large: bool,
     at: u64,
 ) -> Result<(), Malformed> {
     let (class, head) = FileHeader::read(object)?;
-    let row = head
-        .shoff
-        .saturating_add((index * SectionHeader::size(class)) as u64);
+    let row = head.section_header_at(class, index);
     let mut header = SectionHeader::at(class, object, row, "section header past the end")?;
     let name = header.name.checked_add(wanted.prefix.len() as u32);
     header.name = name.ok_or(Malformed::new("a section's name past the end", row))?;
-    header.kind = if wanted.listed {
-        SHT_LLVM_OFFLOADING
-    } else {
-        elf::SHT_PROGBITS
-    };
-    header.flags = flags;
+    (header.kind, header.flags) = image_section(wanted.listed, large);
     header.offset = at;
     put(object, row, &header.to_bytes(class))
 }
-
-/// The sizes of COFF's file header and of a symbol.
-const COFF_HEADER: u64 = 20;
-const COFF_SYMBOL: u64 = 18;
 
 /// Renames the section with this index, counted from 1, and its symbol. The name is appended to the
 /// object, whose string table is last.
 fn rename_in_coff(object: &mut Vec<u8>, index: usize, name: &str) -> Result<(), Malformed> {
     let number =
         |object: &[u8], at, size| crate::bytes::number(object, at, size, "header past the end");
-    let (symbols_at, symbols) = (number(object, 8, 4)?, number(object, 12, 4)?);
-    let strings_at = symbols_at + symbols * COFF_SYMBOL;
+    let header = coff::Header::read(object)?;
+    let strings_at = header.strings_at();
     let offset = number(object, strings_at, 4)?;
     if strings_at + offset != object.len() as u64 || offset > 9_999_999 {
         return Err(Malformed::new(
@@ -179,12 +163,8 @@ fn rename_in_coff(object: &mut Vec<u8>, index: usize, name: &str) -> Result<(), 
     )?;
     let mut text = format!("/{offset}").into_bytes();
     text.resize(8, 0);
-    put(
-        object,
-        COFF_HEADER + SECTION_SIZE * (index as u64 - 1),
-        &text,
-    )?;
-    let mut at = symbols_at;
+    put(object, header.section_at(index as u64 - 1), &text)?;
+    let mut at = header.symbols_at;
     while at < strings_at {
         let more = number(object, at + 17, 1)?;
         // The first symbol of a section with auxiliary records is the section symbol.
@@ -195,15 +175,14 @@ fn rename_in_coff(object: &mut Vec<u8>, index: usize, name: &str) -> Result<(), 
                 &[[0; 4], (offset as u32).to_le_bytes()].concat(),
             );
         }
-        at += COFF_SYMBOL * (1 + more);
+        at += header.symbol_size() * (1 + more);
     }
     Ok(())
 }
 
 /// Gives the section with this index, counted from 1, read-only contents.
 fn set_in_coff(object: &mut [u8], index: usize, at: u64) -> Result<(), Malformed> {
-    // Objects have no optional header.
-    let row = COFF_HEADER + SECTION_SIZE * (index as u64 - 1);
+    let row = coff::Header::read(object)?.section_at(index as u64 - 1);
     let flags = u32_at(
         slice(object, row + 36, 4, "section header past the end", row)?,
         0,
@@ -231,8 +210,9 @@ fn put(object: &mut [u8], at: u64, bytes: &[u8]) -> Result<(), Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use object::Endianness;
+    use crate::elf::SHT_LLVM_OFFLOADING;
     use object::write::{Object as Writer, StandardSection};
+    use object::{Endianness, elf};
 
     const WANTED: Wanted<'_> = Wanted {
         name: ".images",

@@ -41,11 +41,13 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use object::{BinaryFormat, File, Object, ObjectSection};
+use object::{BinaryFormat, File, Object, ObjectSection, Section};
 
 use crate::bytes::{number, slice, u32_at, u64_at};
 use crate::compose::{Item, Part, PartList, check_kept, is_same};
 use crate::error::Malformed;
+use crate::offload_sections::{HIP_WRAPPERS, is_named};
+use crate::registration::fatbin::{HIP_MAGIC, WRAPPER_SIZE};
 use msgpack::{Values, Written};
 
 /// The first bytes of an archive.
@@ -646,14 +648,8 @@ pub const PLACEHOLDER: &str = "@GFXARCH@";
 pub const REFERENCE_SECTION: &str = ".rocm_kpack_ref";
 /// The section with the reference, in ELF files and in programs for Windows.
 const SECTIONS: [&str; 2] = [REFERENCE_SECTION, ".kpackrf"];
-/// The sections with the structs for HIP's runtime, in ELF files and in programs for Windows.
-const WRAPPERS: [&str; 2] = [".hipFatBinSegment", ".hipFatB"];
 /// The magic number of a struct whose code is in an archive.
 pub const HIPK: u32 = u32::from_le_bytes(*b"HIPK");
-/// The magic number of a struct that points to a bundle in the program.
-const HIPF: u32 = u32::from_le_bytes(*b"FPIH");
-/// `{i32 magic, i32 version, ptr data, ptr reserved}`.
-const WRAPPER_SIZE: usize = 24;
 /// The loader reads at most this many bytes of the map.
 const LARGEST: usize = 64 << 10;
 
@@ -737,27 +733,30 @@ pub struct Program {
 ///
 /// # Errors
 /// The file or the reference is damaged.
-pub fn program(data: &[u8]) -> Result<Option<Program>, Malformed> {
+pub fn program<'data>(data: &'data [u8]) -> Result<Option<Program>, Malformed> {
     let damaged = |_| Malformed::new("damaged section table", 0);
     let file = File::parse(data).map_err(damaged)?;
     if !matches!(file.format(), BinaryFormat::Elf | BinaryFormat::Pe) {
         return Ok(None);
     }
-    let contents = |names: [&str; 2]| {
-        let section = names.iter().find_map(|name| file.section_by_name(name));
-        section.map(|section| {
-            section.data().map_err(|_| {
-                let at = section.file_range().map_or(0, |(start, _)| start);
-                Malformed::new("section past the end", at)
-            })
+    let contents = |section: Section<'data, '_>| {
+        section.data().map_err(|_| {
+            let at = section.file_range().map_or(0, |(start, _)| start);
+            Malformed::new("section past the end", at)
         })
     };
-    let Some(reference) = contents(SECTIONS).transpose()? else {
+    let reference = SECTIONS.iter().find_map(|name| file.section_by_name(name));
+    let Some(reference) = reference.map(contents).transpose()? else {
         return Ok(None);
     };
     let reference = Reference::read(reference)?;
-    let wrappers = contents(WRAPPERS).transpose()?.unwrap_or_default();
-    let wrappers = wrappers.chunks_exact(WRAPPER_SIZE);
+    let linked_pe = file.format() == BinaryFormat::Pe;
+    let wrappers = file.sections().find(|section| {
+        let name = section.name_bytes().unwrap_or_default();
+        is_named(name, HIP_WRAPPERS, linked_pe)
+    });
+    let wrappers = wrappers.map(contents).transpose()?.unwrap_or_default();
+    let wrappers = wrappers.chunks_exact(WRAPPER_SIZE as usize);
     let magic = |wrapper: &&[u8]| u32_at(wrapper, 0);
     let number = |wrapper: &[u8]| u64_at(wrapper, 16) as u32;
     Ok(Some(Program {
@@ -767,6 +766,6 @@ pub fn program(data: &[u8]) -> Result<Option<Program>, Malformed> {
             .filter(|one| magic(one) == HIPK)
             .map(number)
             .collect(),
-        embedded: wrappers.filter(|one| magic(one) == HIPF).count(),
+        embedded: wrappers.filter(|one| magic(one) == HIP_MAGIC).count(),
     }))
 }

@@ -27,6 +27,7 @@ use crate::model::printable_name;
 use crate::offload_sections::{CUDA_PRELINKED, CUDA_WRAPPERS};
 use crate::registration::fatbin::CUDA_MAGIC;
 pub use crate::registration::fatbin::MODULE_IDS;
+use crate::registration::fatbin::WRAPPER_SIZE;
 
 /// The prefix of the names of the structs that refer to fatbinaries. The ID of the module follows.
 pub const WRAPPER: &str = "__fatbinwrap";
@@ -36,9 +37,8 @@ pub const REGISTER: &str = "__cudaRegisterLinkedBinary";
 /// The library of CUDA's device runtime, with which kernels launch kernels.
 pub const DEVICE_RUNTIME: &str = "libcudadevrt.a";
 
-/// The offset of the pointer to the fatbinary in a wrapper, and the size of a wrapper.
+/// The offset of the pointer to the fatbinary in a wrapper.
 const POINTER_AT: u64 = 8;
-const WRAPPER_SIZE: u64 = 24;
 
 /// A module: relocatable device code that a device link makes part of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

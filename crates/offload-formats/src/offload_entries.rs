@@ -7,13 +7,18 @@ use std::collections::HashMap;
 
 use object::{BinaryFormat, File, Object, ObjectKind, ObjectSection, ObjectSymbol, SectionIndex};
 
+use crate::elf::raw::Class;
 use crate::model::{Generation, OffloadKind};
-use crate::offload_sections::{self, entry_section};
+use crate::offload_sections::{self, DUMMY_PREFIX, START_PREFIX, STOP_PREFIX, entry_section};
 
+/// The start of an entry's name in LLVM 19 and later; the kernel's name follows.
+pub const ENTRY_PREFIX: &str = ".offloading.entry.";
+/// The same in earlier releases.
+pub const OLD_ENTRY_PREFIX: &str = ".omp_offloading.entry.";
 /// The suffix of a table's name in COFF objects.
 const COFF_SUFFIX: &str = "$OE";
 /// The version in an entry of LLVM 20 and later, after eight zero bytes.
-const ENTRY_VERSION: u16 = 1;
+const ENTRY_VERSION: u64 = 1;
 
 /// A table of entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,16 +193,9 @@ fn generation_of_contents(
     if !table.size.is_multiple_of(size as u64) {
         return None;
     }
-    let big = !file.is_little_endian();
+    let class = Class::of_file(file);
     let is_wide = |entry: &[u8]| {
-        let version = entry.get(8..10).and_then(|bytes| bytes.try_into().ok());
-        let version = version.map(|bytes| {
-            if big {
-                u16::from_be_bytes(bytes)
-            } else {
-                u16::from_le_bytes(bytes)
-            }
-        });
+        let version = entry.get(8..).and_then(|bytes| class.number(bytes, 2));
         entry.get(..8) == Some(&[0; 8]) && version == Some(ENTRY_VERSION)
     };
     file.section_by_index(first)
@@ -334,7 +332,7 @@ pub enum Retention {
 pub fn bounds(kind: OffloadKind, generation: Generation, coff: bool) -> Bounds {
     let section = entry_section(generation, kind);
     let defined = if coff {
-        let after = (format!("{section}$OZZ"), format!("__dummy.{section}"));
+        let after = (format!("{section}$OZZ"), format!("{DUMMY_PREFIX}{section}"));
         BoundsDefined::BySortedSections {
             start: format!("{section}$OA"),
             stop: format!("{section}$OZ"),
@@ -349,15 +347,15 @@ pub fn bounds(kind: OffloadKind, generation: Generation, coff: bool) -> Bounds {
             _ => None,
         };
         BoundsDefined::ByLinker(Dummy {
-            name: format!("__dummy.{section}"),
+            name: format!("{DUMMY_PREFIX}{section}"),
             section,
             align,
             retention: Retention::CompilerUsed,
         })
     };
     Bounds {
-        start: format!("__start_{section}"),
-        stop: format!("__stop_{section}"),
+        start: format!("{START_PREFIX}{section}"),
+        stop: format!("{STOP_PREFIX}{section}"),
         array: true,
         defined,
     }

@@ -58,6 +58,12 @@ pub(crate) const CUDA_WRAPPERS: &str = ".nvFatBinSegment";
 pub const ENTRIES: &str = "llvm_offload_entries";
 /// The same in COFF objects: linkers sort sections by the part after the `$`.
 pub(crate) const COFF_ENTRIES: &str = "llvm_offload_entries$OE";
+/// The start of the name of the symbol that a linker defines for the start of an entry table.
+pub const START_PREFIX: &str = "__start_";
+/// The same for the end.
+pub const STOP_PREFIX: &str = "__stop_";
+/// The start of the name of the variable through which a table exists even without entries.
+pub(crate) const DUMMY_PREFIX: &str = "__dummy.";
 /// The limit on the length of a section's name, which may contain a triple and an architecture.
 pub const LONGEST_NAME: usize = 4096;
 /// The length of section names in programs for Windows. Longer ones are cut off, unless the linker
@@ -132,9 +138,20 @@ pub fn known(name: &[u8], cut: bool) -> Option<&'static KnownSection> {
         .find(|row| name.starts_with(row.name.as_bytes()) || cut && is_cut(name, row.name))
 }
 
+/// Whether `name` is the whole name of a section, or, if `cut`, that name cut off.
+pub(crate) fn is_named(name: &[u8], whole: &str, cut: bool) -> bool {
+    name == whole.as_bytes() || cut && is_cut(name, whole)
+}
+
 /// Whether `name` is `whole` cut off to the length of section names in programs for Windows.
-pub(crate) fn is_cut(name: &[u8], whole: &str) -> bool {
+fn is_cut(name: &[u8], whole: &str) -> bool {
     name.len() == PE_NAME && whole.as_bytes().starts_with(name)
+}
+
+/// Returns the name of a section of a COFF object without the part after the `$`, by which linkers
+/// sort.
+pub fn without_sort_key(name: &[u8]) -> &[u8] {
+    name.split(|byte| *byte == b'$').next().unwrap_or_default()
 }
 
 /// Returns the rows of entry tables: of LLVM 21 and later, then of older releases.
@@ -153,7 +170,7 @@ pub fn entry_table(name: &[u8]) -> Option<&'static KnownSection> {
 /// registration code refers to it.
 pub fn is_start_of_entries(symbol: &[u8]) -> bool {
     symbol
-        .strip_prefix(b"__start_")
+        .strip_prefix(START_PREFIX.as_bytes())
         .is_some_and(|table| entry_table(table).is_some())
 }
 

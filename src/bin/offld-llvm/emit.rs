@@ -21,13 +21,12 @@ use inkwell::values::{
 };
 use inkwell::{AddressSpace, GlobalVisibility};
 use object::elf::{
-    FileHeader32, FileHeader64, GNU_PROPERTY_AARCH64_FEATURE_1_BTI,
-    GNU_PROPERTY_AARCH64_FEATURE_1_PAC, GNU_PROPERTY_X86_FEATURE_1_IBT,
-    GNU_PROPERTY_X86_FEATURE_1_SHSTK, SHT_PROGBITS,
+    GNU_PROPERTY_AARCH64_FEATURE_1_BTI, GNU_PROPERTY_AARCH64_FEATURE_1_PAC,
+    GNU_PROPERTY_X86_FEATURE_1_IBT, GNU_PROPERTY_X86_FEATURE_1_SHSTK, SHT_PROGBITS,
 };
-use object::read::elf::FileHeader;
-use object::{Endian, Endianness, FileKind};
+use object::{File, Object as _, ObjectSection as _};
 use offload_formats::elf::notes::AARCH64_GCS;
+use offload_formats::elf::raw::FileHeader;
 use offload_formats::model::Generation;
 use offload_formats::offload_entries::{Bounds, BoundsDefined, Field, Retention, Struct};
 use offload_formats::offload_sections;
@@ -136,44 +135,18 @@ fn holds_openmp_images(plan: &Plan) -> bool {
 /// wrappers search for images to extract. But a `-r` link has linked these images already, so a
 /// later link must ignore them (docs/spec/faults.md F17).
 fn hide_images(object: &mut [u8]) -> Result<()> {
-    let is_64 = FileKind::parse(&*object)? == FileKind::Elf64;
-    let (at, endian) = if is_64 {
-        type_field::<FileHeader64<_>>(object)?
-    } else {
-        type_field::<FileHeader32<_>>(object)?
-    };
-    let kind = SHT_PROGBITS.0;
-    let bytes = if endian.is_little_endian() {
-        kind.to_le_bytes()
-    } else {
-        kind.to_be_bytes()
-    };
+    let section = File::parse(&*object)?
+        .section_by_name(offload_sections::RELOCATABLE)
+        .context("no image section")?
+        .index();
+    let (class, head) = FileHeader::read(object)?;
+    // The type is the second field.
+    let at = head.section_header_at(class, section.0) as usize + 4;
     object
         .get_mut(at..at + 4)
         .context("section header past the end")?
-        .copy_from_slice(&bytes);
+        .copy_from_slice(&class.word_bytes(SHT_PROGBITS.0));
     Ok(())
-}
-
-/// Returns the offset of the images' section type in an object, and the object's byte order.
-fn type_field<Elf: FileHeader<Endian = Endianness>>(object: &[u8]) -> Result<(usize, Endianness)> {
-    let header = Elf::parse(object)?;
-    let endian = header.endian()?;
-    let sections = header.sections(endian, object)?;
-    let named = |section: &Elf::SectionHeader| {
-        sections
-            .section_name(endian, section)
-            .is_ok_and(|name| name == offload_sections::RELOCATABLE.as_bytes())
-    };
-    let index = sections
-        .iter()
-        .position(named)
-        .context("no image section")?;
-    let table: usize = header.e_shoff(endian).into().try_into()?;
-    Ok((
-        table + index * usize::from(header.e_shentsize(endian)) + 4,
-        endian,
-    ))
 }
 
 /// A kind of control-flow protection with its encoding in LLVM modules.

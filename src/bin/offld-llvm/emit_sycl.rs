@@ -195,7 +195,7 @@ impl<'ctx> Sycl<'ctx, '_> {
             null,
         ]);
         let entry = emitter.constant(
-            &format!("{}{symbol}", sycl::ENTRY_PREFIX),
+            &format!("{}{symbol}", offload_entries::ENTRY_PREFIX),
             of,
             Linkage::WeakAny,
         );

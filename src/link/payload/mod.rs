@@ -368,9 +368,7 @@ fn openmp_image(image: &Linked, session: &Session) -> Result<PayloadImage> {
     );
     let start = frame.head.len() as u64;
     let image = start..start + bare.size();
-    let mut contents = Rope::default();
-    contents.push_bytes(frame.head);
-    contents.append(bare);
+    let mut contents = Rope::framed(frame.head, [(start, bare)]);
     contents.pad_to(frame.total_size);
     Ok(PayloadImage {
         contents,
@@ -673,18 +671,12 @@ fn composed_bundle(images: &[&Linked]) -> Result<Rope> {
     let sizes = std::iter::once(0).chain(files.iter().map(Rope::size));
     let objects: Vec<(&str, u64)> = names.iter().map(String::as_str).zip(sizes).collect();
     let frame = bundle::frame(&objects, BUNDLE_ALIGN)?;
-    let mut all = Rope::default();
-    all.push_bytes(frame.head);
     // Empty objects are padded as well.
-    for (offset, file) in frame
-        .offsets
-        .into_iter()
-        .zip(std::iter::once(Rope::default()).chain(files))
-    {
-        all.pad_to(offset);
-        all.append(file);
-    }
-    Ok(all)
+    let contents = std::iter::once(Rope::default()).chain(files);
+    Ok(Rope::framed(
+        frame.head,
+        frame.offsets.into_iter().zip(contents),
+    ))
 }
 
 fn write_bundle(

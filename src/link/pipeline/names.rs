@@ -32,7 +32,7 @@ use offload_formats::elf::rename as elf_names;
 use offload_formats::error::Malformed;
 use offload_formats::magic::{Magic, is_spirv, magic};
 use offload_formats::model::{ObjectFormat, OffloadKind, printable_name};
-use offload_formats::offload_entries::is_registered;
+use offload_formats::offload_entries::{ENTRY_PREFIX, OLD_ENTRY_PREFIX, is_registered};
 use offload_formats::registration::read::{self, Entry};
 use offload_formats::stable_names::{FileId, StableNames, Uses, file_ids, has_file_id};
 use offload_formats::{bitcode, kernels, spirv};
@@ -206,8 +206,7 @@ impl Link<'_> {
 
 /// Calls `add` for the names in the offload entries of `object`, if it is bitcode.
 fn names_of_bitcode(object: &InputObject, add: &mut dyn FnMut(&[u8])) {
-    /// The prefixes of LLVM 19 and later, and of earlier releases.
-    const ENTRIES: [&str; 2] = [".offloading.entry.", ".omp_offloading.entry."];
+    const ENTRIES: [&str; 2] = [ENTRY_PREFIX, OLD_ENTRY_PREFIX];
     if object.kind == Magic::Bitcode {
         // If the names cannot be read, clang's names stay.
         let _ = bitcode::names_with_ids(object.data(), &mut |name| {

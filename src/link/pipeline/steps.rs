@@ -26,6 +26,7 @@ use offld_system::trace::span;
 use offload_formats::error::{Silent, StepFailed, step_failed};
 use offload_formats::magic::Magic;
 use offload_formats::model::{ObjectFormat, OffloadKind, Origin, printable_name};
+use offload_formats::registration::fatbin::{HIP_IMAGE, ModuleCalls};
 use offload_formats::registration::{self, sycl};
 use offload_formats::target::Target;
 use offload_formats::{bitcode, kernels, offload_binary};
@@ -584,7 +585,7 @@ fn old_hip(
 ) -> Option<String> {
     let own_code = images.iter().filter(|image| image.modules.is_some());
     let has_code: HashSet<usize> = own_code.map(|image| image.input_object).collect();
-    let is_fat_binary = |name: &[u8]| name == b"__hip_fatbin" || name.starts_with(b"__hip_fatbin_");
+    let is_fat_binary = |name: &[u8]| ModuleCalls::id_of(HIP_IMAGE, name).is_some();
     let mut symbols = facts
         .iter()
         .zip(&inputs.objects)
@@ -618,7 +619,7 @@ fn old_hip(
         facts
             .defined
             .iter()
-            .any(|symbol| symbol.name.as_ref() == b"__hip_fatbin")
+            .any(|symbol| symbol.name.as_ref() == HIP_IMAGE.as_bytes())
     };
     if let Some((_, plain)) = facts
         .iter()
@@ -627,8 +628,8 @@ fn old_hip(
     {
         let name = printable_name(name);
         return Some(format!(
-            "{} needs `{name}`, but {} defines plain `__hip_fatbin`, as separately assembled device code does. Compile the host \
-             code with -fuse-cuid=none, or pass --defsym={name}=__hip_fatbin",
+            "{} needs `{name}`, but {} defines plain `{HIP_IMAGE}`, as separately assembled device code does. Compile the host \
+             code with -fuse-cuid=none, or pass --defsym={name}={HIP_IMAGE}",
             object.origin(),
             plain.origin()
         ));

@@ -23,7 +23,7 @@ use offload_formats::model::{Generation, OffloadKind, OffloadKinds, Origin, prin
 use offload_formats::offload_entries::{entry_size, generation_of_entry, generation_of_size};
 use offload_formats::offload_sections::{
     self, CUDA_PRELINKED, ENTRIES, LONGEST_NAME, NAME, RELOCATABLE, entry_table,
-    is_start_of_entries,
+    is_start_of_entries, without_sort_key,
 };
 
 /// Calls a function for the class of the ELF file `data`.
@@ -629,8 +629,8 @@ fn is_bound(name: &[u8], machine: pe::Machine) -> bool {
 }
 
 fn is_table(section: &Section<'_>) -> bool {
-    let stem = section.name.split('$').next().unwrap_or_default();
-    entry_table(stem.as_bytes()).is_some() && !section.contents.is_empty()
+    let table = entry_table(without_sort_key(section.name.as_bytes()));
+    table.is_some() && !section.contents.is_empty()
 }
 
 /// Returns the generation of a table: by the section name, which is new in LLVM 21, else by the

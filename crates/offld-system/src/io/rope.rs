@@ -117,6 +117,17 @@ impl Rope {
         Ok(all)
     }
 
+    /// A file with `head` at its start, and each of `contents` at its offset, which is behind the
+    /// one before. Zeros are between them.
+    pub fn framed(head: Vec<u8>, contents: impl IntoIterator<Item = (u64, Rope)>) -> Self {
+        let mut all = Rope::from(head);
+        for (at, rope) in contents {
+            all.pad_to(at);
+            all.append(rope);
+        }
+        all
+    }
+
     /// Appends bytes.
     pub fn push_bytes(&mut self, bytes: Vec<u8>) {
         if !bytes.is_empty() {

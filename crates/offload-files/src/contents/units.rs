@@ -10,6 +10,7 @@ use super::report::{EXTERNAL_IMAGES, FileReport, Image, PackReference, Registrat
 use super::{external, packs};
 use offload_formats::gpu::{AmdArch, TargetId};
 use offload_formats::model::{OffloadKind, printable};
+use offload_formats::offload_sections::START_PREFIX;
 use offload_formats::registration::read::{Bounds, Descriptor, Entry, Registered, Table};
 use offload_formats::target::Target;
 
@@ -427,7 +428,7 @@ impl<'f> Parts<'f> {
 fn is_between(table: &Table, bounds: &Bounds) -> bool {
     match bounds {
         Bounds::Place { start, end } => table.offset >= *start && table.offset < *end,
-        Bounds::Symbols { start, .. } => start.strip_prefix("__start_") == Some(&table.section),
+        Bounds::Symbols { start, .. } => start.strip_prefix(START_PREFIX) == Some(&table.section),
         Bounds::Nowhere { .. } => false,
     }
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use object::elf;
 use similar::TextDiff;
 
 use super::records::Disassembled;
@@ -13,6 +14,7 @@ use offld_system::io::file_slice::FileSlice;
 use offld_system::run::beside_us_or_on_path;
 use offld_system::run::stdout_of;
 use offld_system::session::Session;
+use offload_formats::elf::raw::FileHeader;
 
 /// The number of kernels that are disassembled: a report has to stay readable.
 const KERNELS: usize = 20;
@@ -62,16 +64,11 @@ fn shortened(diff: &str) -> String {
 fn lines(code: &Disassembled) -> Result<String> {
     let Disassembled { image, name } = code;
     let bytes = image.bytes();
-    if bytes.starts_with(b"\x7fELF") {
-        // The machine in the ELF header: 190 is NVIDIA's.
-        let is_nvidia = bytes.get(18..20) == Some(&[190, 0]);
-        return if is_nvidia {
-            nvdisasm(image, name)
-        } else {
-            objdump(image, name)
-        };
+    match FileHeader::read(bytes) {
+        Ok((_, header)) if header.machine == elf::EM_CUDA => nvdisasm(image, name),
+        Ok(_) => objdump(image, name),
+        Err(_) => Ok(ptx(&String::from_utf8_lossy(bytes), name)),
     }
-    Ok(ptx(&String::from_utf8_lossy(bytes), name))
 }
 
 fn objdump(image: &FileSlice, name: &str) -> Result<String> {

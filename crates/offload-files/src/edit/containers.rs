@@ -409,6 +409,17 @@ enum EntryOutcome {
     Code(Code, Rope),
 }
 
+/// Returns the offset of a container behind the `end` bytes before it. The container keeps the
+/// alignment of its old offset, up to `align`.
+pub(super) fn new_start(old: u64, end: u64, align: u64) -> u64 {
+    let own = if old == 0 {
+        align
+    } else {
+        1 << old.trailing_zeros().min(62)
+    };
+    end.next_multiple_of(own.min(align).max(1))
+}
+
 /// Lays out the containers of `piece`, each at its old alignment, up to `align`. Containers for
 /// which `is_fixed` returns true keep their offset.
 ///
@@ -436,15 +447,10 @@ pub(super) fn lay_out(
             ),
             Outcome::New(Changed { bytes, moved }) => (bytes, moved),
         };
-        let own = if old.start == 0 {
-            align
-        } else {
-            1 << old.start.trailing_zeros().min(62)
-        };
         let start = if is_fixed(&old) {
             old.start
         } else {
-            bytes.size().next_multiple_of(own.min(align).max(1))
+            new_start(old.start, bytes.size(), align)
         };
         if start < bytes.size() {
             bail!(

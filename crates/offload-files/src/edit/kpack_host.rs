@@ -18,7 +18,7 @@ use crate::contents::tree::{DeviceSection, Node, NodeKind};
 use offld_system::io::file_slice::{FileSlice, Spool};
 use offld_system::io::rope::{Patch, Replacement, Rope, resize, resize_with};
 use offload_formats::compose::Part;
-use offload_formats::elf::raw::{FileHeader, Record, SectionHeader};
+use offload_formats::elf::raw::FileHeader;
 use offload_formats::kpack::{HIPK, REFERENCE_SECTION, Reference};
 use offload_formats::model::{OffloadKind, printable};
 use offload_formats::offload_sections::HIP_BUNDLES;
@@ -240,11 +240,11 @@ fn renamed(piece: &FileSlice, spool: &mut Spool) -> Result<Rope> {
         contents: Rope::from(contents),
     };
     // Sections that are not loaded stay in their order.
-    let place = section.index().0 * SectionHeader::size(class);
+    let index = section.index().0;
     let piece = resize(piece, vec![replacement], Vec::new())?.into_piece(spool)?;
     let (_, header) = FileHeader::read(piece.bytes())?;
     // The name is the first field.
-    let at = header.shoff + place as u64;
+    let at = header.section_header_at(class, index);
     let parts = vec![
         Part::Old(0..at),
         Part::Bytes(name.to_le_bytes().to_vec()),

@@ -11,9 +11,8 @@ use crate::contents::report::{FileReport, Image};
 use crate::contents::tree::{Node, NodeKind};
 use offld_system::io::file_slice::{FileSlice, Spool};
 use offld_system::io::rope::Rope;
-use offload_formats::archive::ArchiveFault;
 use offload_formats::archive::resize::plan;
-use offload_formats::magic;
+use offload_formats::archive::{self, ArchiveFault};
 
 const IN_DATA: &str = "cannot change images in data sections: the program loads them itself";
 
@@ -286,7 +285,7 @@ impl<'a> Rewriter<'a> {
 
     /// Rebuilds the members of an archive. All other bytes of it stay the same.
     fn archive(&mut self, node: &Node, location: &Location) -> Result<Outcome> {
-        if location.piece.bytes().starts_with(&magic::THIN_ARCHIVE) {
+        if archive::is_thin(location.piece.bytes()) {
             return self.fixed(node, location, "a thin archive; edit the member files");
         }
         self.members(node, location)

@@ -23,9 +23,9 @@ use crate::contents::report::FileReport;
 use crate::contents::tree::{Node, NodeKind, SectionForm};
 use offld_system::io::file_slice::{FileSlice, PieceReader, Spool};
 use offld_system::io::rope::Rope;
+use offload_formats::archive;
 use offload_formats::compressed::Header;
 use offload_formats::containers::Kind;
-use offload_formats::magic;
 use offload_formats::model::ImageKind;
 use offload_formats::offload_binary::{self, Entry, Head, Image, spaced_frame};
 use offload_formats::recipe::{self, Recipe};
@@ -318,11 +318,7 @@ fn framed(entries: &[Entry<'_>], contents: Vec<Rope>) -> Rope {
         _ => free,
     };
     let frame = spaced_frame(entries, place);
-    let mut bytes = Rope::from(frame.head);
-    for (rope, at) in contents.into_iter().zip(frame.places) {
-        bytes.pad_to(at);
-        bytes.append(rope);
-    }
+    let mut bytes = Rope::framed(frame.head, frame.places.into_iter().zip(contents));
     bytes.pad_to(frame.total_size);
     bytes
 }
@@ -566,7 +562,7 @@ impl Places {
                 self.push(&location.piece, Held::Image(node.images.start));
                 Ok(())
             }
-            NodeKind::Archive if location.piece.bytes().starts_with(&magic::THIN_ARCHIVE) => Ok(()),
+            NodeKind::Archive if archive::is_thin(location.piece.bytes()) => Ok(()),
             NodeKind::Archive | NodeKind::Member(_) => {
                 for child in &node.children {
                     self.add(child, &location.child(child)?)?;

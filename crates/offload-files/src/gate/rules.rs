@@ -17,7 +17,9 @@ use crate::contents::report::{FileReport, Image, Step};
 use crate::edit::files::wheel::{self, FileName};
 use offld_system::io::file_slice::{FileSlice, start_of_zip_member};
 use offld_system::session::Session;
+use offload_formats::elf::raw::FileHeader;
 use offload_formats::error;
+use offload_formats::gpu::is_gpu;
 use offload_formats::model::printable;
 use offload_formats::target::{Selector, device};
 use offload_formats::zip::ZipMember;
@@ -344,10 +346,8 @@ fn needed_rocm(image: &Image) -> Option<((u32, u32), String)> {
 // The tags of a wheel: the file name, the `WHEEL` file (PEP 427), the machines of its host code,
 // and the properties of its variant (PEP 825).
 
-/// The bytes of an ELF file up to its machine.
-const ELF_START: u64 = 20;
-/// The machines of device code in ELF files: AMD GPUs, NVIDIA GPUs, Intel GPUs.
-const DEVICES: [u16; 3] = [224, 190, 205];
+/// The size of the largest file header of ELF.
+const ELF_START: u64 = 64;
 /// The machines of host code, each with the ends of platform tags that it belongs to.
 const MACHINES: [(u16, &str, &[&str]); 8] = [
     (3, "i686", &["_i686", "_i386"]),
@@ -526,13 +526,9 @@ fn unmet(
 /// The machine of a member that is a program or library for hosts.
 fn host_machine(wheel: &FileSlice, member: &ZipMember<'_>) -> Result<Option<u16>> {
     let start = start_of_zip_member(wheel, member, ELF_START)?;
-    let Some(&[low, high]) = start.get(18..20).and_then(|bytes| bytes.first_chunk()) else {
-        return Ok(None);
-    };
-    let machine = match start.get(..6) {
-        Some(b"\x7fELF\x01\x01" | b"\x7fELF\x02\x01") => u16::from_le_bytes([low, high]),
-        Some(b"\x7fELF\x01\x02" | b"\x7fELF\x02\x02") => u16::from_be_bytes([low, high]),
-        _ => return Ok(None),
-    };
-    Ok(Some(machine).filter(|machine| !DEVICES.contains(machine)))
+    Ok(FileHeader::read(&start)
+        .ok()
+        .map(|(_, header)| header.machine)
+        .filter(|machine| !is_gpu(*machine))
+        .map(|machine| machine.0))
 }

@@ -16,14 +16,15 @@
 //!
 //! ```
 //! use offload_formats::bitcode::producer;
-//! use offload_formats::bitstream::{Block, Item, StreamPiece, Record, Stream, Tail, write};
+//! use offload_formats::bitstream::{Block, Item, Record, Stream, Tail, write};
+//! use offload_formats::compose::Part;
 //!
 //! // A module with only the identification block: block 13, record 1.
 //! let values = [1].into_iter().chain(b"LLVM22.1.8".iter().map(|byte| u64::from(*byte))).collect();
 //! let record = Item::Record(Record { abbreviation: None, values, tail: Tail::None });
 //! let block = Block { id: 13, width: 5, items: vec![record], inherited: 0, was_at: 0 };
 //! let written = write(&Stream { items: vec![Item::Block(block)] })?;
-//! let [StreamPiece::Bytes(bitcode)] = &written.pieces[..] else { return Err("not bytes".into()) };
+//! let [Part::Bytes(bitcode)] = &written.parts[..] else { return Err("not bytes".into()) };
 //! assert_eq!(producer(bitcode).as_deref(), Some("LLVM22.1.8"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -16,8 +16,9 @@ use super::offload_info::{
 use super::{Found, MODULE_BLOCK, STRTAB_BLOB, STRTAB_BLOCK, modules};
 use crate::bitstream::cursor::Bits;
 use crate::bitstream::images::write_module;
-use crate::bitstream::{BitWriter, Block, Item, Record, Stream, StreamPiece, Tail, read_without};
+use crate::bitstream::{BitWriter, Block, Item, Record, Stream, Tail, read_without};
 use crate::bytes::u32_at;
+use crate::compose::join;
 use crate::error::Malformed;
 use crate::stable_names::{Replaced, StableNames, has_file_id};
 
@@ -482,12 +483,5 @@ fn set_hashes(stream: &mut Stream) -> Result<(), Malformed> {
 }
 
 fn bytes_of(stream: &Stream) -> Result<Vec<u8>, Malformed> {
-    let pieces = write_module(stream)?;
-    Ok(pieces
-        .into_iter()
-        .flat_map(|piece| match piece {
-            StreamPiece::Bytes(bytes) => bytes,
-            StreamPiece::Hole { .. } => Vec::new(),
-        })
-        .collect())
+    join(&[], &write_module(stream)?, &[])
 }

@@ -8,7 +8,7 @@ use super::{modules, producer_major, unwrapped};
 use crate::error::Malformed;
 use crate::model::Generation;
 use crate::offload_entries::entry_size;
-use crate::offload_sections::{entry_table, is_start_of_entries};
+use crate::offload_sections::{entry_table, is_start_of_entries, without_sort_key};
 
 /// The limit on the size of all names, as a multiple of the file's size. Names can share bytes, so
 /// that a small file could need any amount of memory. The names of one module are never larger than
@@ -155,13 +155,7 @@ impl<'a> ModuleSymbols<'a> {
             .iter()
             .filter(|value| value.kind == Kind::Variable)
         {
-            // On COFF, linkers sort by the part after the `$`.
-            let table = module
-                .section(global)
-                .split(|byte| *byte == b'$')
-                .next()
-                .unwrap_or_default();
-            let Some(table) = entry_table(table) else {
+            let Some(table) = entry_table(without_sort_key(module.section(global))) else {
                 continue;
             };
             let types = match &mut types {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::module::Layout;
 use super::*;
 use crate::bitstream::{self, Block, Item, Record, Stream, Tail};
+use crate::compose::join;
 use crate::error::Malformed;
 use crate::model::Generation;
 
@@ -188,15 +189,7 @@ fn a_wrapped_module_is_read() {
 
 /// The bytes of `stream`.
 fn written(stream: &Stream) -> Vec<u8> {
-    let pieces = bitstream::write(stream).unwrap().pieces;
-    let bytes = |piece| {
-        if let bitstream::StreamPiece::Bytes(bytes) = piece {
-            bytes
-        } else {
-            panic!("a hole")
-        }
-    };
-    pieces.into_iter().flat_map(bytes).collect()
+    join(&[], &bitstream::write(stream).unwrap().parts, &[]).unwrap()
 }
 
 fn long(values: &[u64]) -> Item {

@@ -9,6 +9,7 @@
 //! are always aligned, but LLVM 22 rejects blobs of 512 MiB and more.)
 
 use super::*;
+use crate::compose::Part;
 use crate::error::Malformed;
 use std::collections::HashMap;
 
@@ -31,7 +32,7 @@ pub const FIRST_MARK: u64 = 1 << 48;
 
 /// Replaces the marks in `bitcode` by images of these sizes. The mark of image k is
 /// `FIRST_MARK + k`, and its contents become a hole with the index k.
-pub fn insert(bitcode: &[u8], sizes: &[u64]) -> Result<Vec<StreamPiece>, Malformed> {
+pub fn insert(bitcode: &[u8], sizes: &[u64]) -> Result<Vec<Part>, Malformed> {
     let mut stream = read(bitcode)?;
     for item in &mut stream.items {
         if let Item::Block(module) = item
@@ -44,7 +45,7 @@ pub fn insert(bitcode: &[u8], sizes: &[u64]) -> Result<Vec<StreamPiece>, Malform
 }
 
 /// Writes `stream`, which was read from bitcode and changed, with correct offsets in the module.
-pub(crate) fn write_module(stream: &Stream) -> Result<Vec<StreamPiece>, Malformed> {
+pub(crate) fn write_module(stream: &Stream) -> Result<Vec<Part>, Malformed> {
     // A corrected offset may take more bits, which moves the data after it.
     let mut written = write(stream)?;
     for _ in 0..4 {
@@ -52,7 +53,7 @@ pub(crate) fn write_module(stream: &Stream) -> Result<Vec<StreamPiece>, Malforme
         correct_offsets(&mut corrected, &written.placed)?;
         let again = write(&corrected)?;
         if again.placed == written.placed {
-            return Ok(again.pieces);
+            return Ok(again.parts);
         }
         written = again;
     }

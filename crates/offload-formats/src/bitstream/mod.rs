@@ -9,12 +9,13 @@
 //! writes the file.
 //!
 //! ```
-//! use offload_formats::bitstream::{Block, Item, StreamPiece, Record, Stream, Tail, read, write};
+//! use offload_formats::bitstream::{Block, Item, Record, Stream, Tail, read, write};
+//! use offload_formats::compose::Part;
 //!
 //! let record = Item::Record(Record { abbreviation: None, values: vec![7, 1, 2, 3], tail: Tail::None });
 //! let block = Block { id: 8, width: 4, items: vec![record], inherited: 0, was_at: 0 };
 //! let written = write(&Stream { items: vec![Item::Block(block)] })?;
-//! let [StreamPiece::Bytes(bytes)] = &written.pieces[..] else { return Err("not bytes".into()) };
+//! let [Part::Bytes(bytes)] = &written.parts[..] else { return Err("not bytes".into()) };
 //! let again = read(bytes)?;
 //! let Some(Item::Block(block)) = again.items.first() else { return Err("no block".into()) };
 //! let Some(Item::Record(record)) = block.items.first() else { return Err("no record".into()) };
@@ -32,7 +33,7 @@ mod write;
 mod tests;
 
 pub(crate) use write::BitWriter;
-pub use write::{Placed, StreamPiece, Written, write};
+pub use write::{Placed, Written, write};
 
 use std::sync::Arc;
 

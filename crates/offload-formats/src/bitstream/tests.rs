@@ -2,18 +2,12 @@
 
 use super::images::{FIRST_MARK, insert};
 use super::*;
+use crate::compose::{Part, join};
 use proptest::prelude::*;
 
-/// The concatenated pieces, with zeros in holes.
+/// The bytes of a stream without holes.
 fn bytes(stream: &Stream) -> Vec<u8> {
-    let mut all = Vec::new();
-    for piece in write(stream).unwrap().pieces {
-        match piece {
-            StreamPiece::Bytes(bytes) => all.extend(bytes),
-            StreamPiece::Hole { size, .. } => all.resize(all.len() + size as usize, 0),
-        }
-    }
-    all
+    join(&[], &write(stream).unwrap().parts, &[]).unwrap()
 }
 
 fn long(values: &[u64]) -> Item {
@@ -161,28 +155,12 @@ fn module(lengths: &[u64]) -> Vec<u8> {
 #[test]
 fn images_get_their_types_their_places_and_offsets() {
     let plain = module(&[FIRST_MARK, 12, FIRST_MARK + 1]);
-    let pieces = insert(&plain, &[100_000, 0]).unwrap();
+    let parts = insert(&plain, &[100_000, 0]).unwrap();
     assert!(
-        matches!(
-            pieces[..],
-            [
-                StreamPiece::Bytes(_),
-                StreamPiece::Hole {
-                    index: 0,
-                    size: 100_000
-                },
-                StreamPiece::Bytes(_)
-            ]
-        ),
-        "{pieces:?}"
+        matches!(parts[..], [Part::Bytes(_), Part::New(0), Part::Bytes(_)]),
+        "{parts:?}"
     );
-    let mut all = Vec::new();
-    for piece in pieces {
-        match piece {
-            StreamPiece::Bytes(bytes) => all.extend(bytes),
-            StreamPiece::Hole { size, .. } => all.resize(all.len() + size as usize, 0x81),
-        }
-    }
+    let all = join(&[], &parts, &[&[0x81; 100_000]]).unwrap();
     let Item::Block(module) = read(&all).unwrap().items.remove(0) else {
         panic!()
     };

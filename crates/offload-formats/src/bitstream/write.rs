@@ -1,28 +1,15 @@
 //! Writes a bitstream as bytes with holes between them. Lengths and positions include the holes.
 
 use super::*;
+use crate::compose::Part;
 use crate::error::Malformed;
-
-/// A part of the output.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StreamPiece {
-    /// These bytes.
-    Bytes(Vec<u8>),
-    /// The bytes of the hole with this index.
-    Hole {
-        /// The index of the hole.
-        index: usize,
-        /// The size in bytes.
-        size: u64,
-    },
-}
 
 /// A stream in the form to write to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Written {
-    /// The parts, in order.
-    pub pieces: Vec<StreamPiece>,
+    /// The parts, in order. A hole is `Part::New` with the index of the hole.
+    pub parts: Vec<Part>,
     /// The positions of the blocks, in the order of the stream.
     pub placed: Vec<Placed>,
 }
@@ -44,20 +31,20 @@ pub fn write(stream: &Stream) -> Result<Written, Malformed> {
     out.bytes.extend(MAGIC);
     out.items(&stream.items, TOP_WIDTH)?;
     out.align();
-    let mut pieces = Vec::new();
+    let mut parts = Vec::new();
     let mut done = 0;
-    for (at, index, size) in out.holes {
-        pieces.push(StreamPiece::Bytes(
+    for (at, index) in out.holes {
+        parts.push(Part::Bytes(
             out.bytes.get(done..at).unwrap_or_default().to_vec(),
         ));
-        pieces.push(StreamPiece::Hole { index, size });
+        parts.push(Part::New(index));
         done = at;
     }
-    pieces.push(StreamPiece::Bytes(
+    parts.push(Part::Bytes(
         out.bytes.get(done..).unwrap_or_default().to_vec(),
     ));
     Ok(Written {
-        pieces,
+        parts,
         placed: out.placed,
     })
 }
@@ -68,8 +55,8 @@ pub(crate) struct BitWriter {
     /// The bits after the last whole byte, and their number.
     open: u8,
     open_bits: u32,
-    /// The position in `bytes`, the index and the size of each hole.
-    holes: Vec<(usize, usize, u64)>,
+    /// The position in `bytes` and the index of each hole.
+    holes: Vec<(usize, usize)>,
     /// The total size of the holes so far.
     hole_bytes: u64,
     placed: Vec<Placed>,
@@ -256,7 +243,7 @@ impl BitWriter {
         if self.open_bits != 0 {
             return Err(self.fault("a placeholder that does not start at a whole byte"));
         }
-        self.holes.push((self.bytes.len(), index, size.into()));
+        self.holes.push((self.bytes.len(), index));
         self.hole_bytes += u64::from(size);
         Ok(())
     }

@@ -137,18 +137,10 @@ fn segments(data: &[u8], object: &Object<'_>) -> Result<Vec<Range<u64>>, Malform
     if head.phnum == 0 {
         return Ok(Vec::new());
     }
-    let (at, size) = (head.phoff, usize::from(head.phentsize));
-    if size < ProgramHeader::size(class) {
-        return Err(Malformed::new("program headers of an unknown size", at));
-    }
-    let table_size = u64::from(head.phnum) * size as u64;
-    let table = slice(data, at, table_size, "program headers past the end", at)?;
-    let mut found = vec![0..FileHeader::size(class) as u64, at..at + table_size];
-    for ProgramHeader { offset, filesz, .. } in table
-        .chunks_exact(size)
-        .filter_map(|record| ProgramHeader::of(class, record))
-    {
-        slice(data, offset, filesz, "segment past the end", at)?;
+    let [file, _, table] = object.header_ranges()?;
+    let mut found = vec![file, table];
+    for ProgramHeader { offset, filesz, .. } in head.program_headers(class, data)? {
+        slice(data, offset, filesz, "segment past the end", head.phoff)?;
         found.push(offset..offset + filesz);
     }
     Ok(found)

@@ -27,7 +27,9 @@ use crate::elf::SHT_LLVM_OFFLOADING;
 use crate::elf::file::{Object, PatchedBytes, Section};
 use crate::elf::raw::{Class, FileHeader, Record, SectionHeader};
 use crate::error::{Error, Malformed};
-use crate::offload_sections::{NAME, RELOCATABLE, entry_table, is_longer};
+use crate::offload_sections::{
+    DUMMY_PREFIX, NAME, RELOCATABLE, START_PREFIX, STOP_PREFIX, entry_table, is_longer,
+};
 use symbols::Names;
 
 /// Properties of a section by which [`Edit`] selects it.
@@ -297,7 +299,7 @@ impl Numbers {
 
 /// Prefixes of the symbols of a table; the name of the table follows. The last one belongs to a
 /// hidden global symbol of LLVM up to 19, which two relocatable outputs must not both define.
-const BOUNDS: [&str; 3] = ["__start_", "__stop_", "__dummy."];
+const BOUNDS: [&str; 3] = [START_PREFIX, STOP_PREFIX, DUMMY_PREFIX];
 /// The name of that hidden symbol in LLVM 14 and 15.
 pub(crate) const OLD_DUMMY: &str = "__dummy.omp_offloading.entry";
 

@@ -2,8 +2,8 @@
 //! byte order. `PatchedBytes` are the bytes of a file with changes that need no new layout.
 //! `append_section` adds a section.
 
-use super::raw::{Class, FileHeader, Record, SectionHeader, string};
-use crate::bytes::slice;
+use super::raw::{Class, FileHeader, ProgramHeader, Record, SectionHeader, string};
+use crate::bytes::{range, slice};
 use crate::compose::{Part, push_old, push_zeros};
 use crate::error::Malformed;
 use object::{Endianness, elf};
@@ -159,6 +159,18 @@ impl<'a> Object<'a> {
     /// Returns the headers of all sections.
     pub(crate) fn headers(&self) -> impl Iterator<Item = SectionHeader> {
         self.sections.iter().map(|section| section.header)
+    }
+
+    /// Returns the ranges of the file header, the section headers and the program headers.
+    pub(crate) fn header_ranges(&self) -> Result<[Range<u64>; 3], Malformed> {
+        let table = |count, size| (count as u64).saturating_mul(size as u64);
+        let sections = table(self.sections.len(), SectionHeader::size(self.class));
+        let segments = table(self.head.phnum.into(), ProgramHeader::size(self.class));
+        Ok([
+            range(0, FileHeader::size(self.class) as u64)?,
+            range(self.head.shoff, sections)?,
+            range(self.head.phoff, segments)?,
+        ])
     }
 
     /// Checks that no two sections share bytes. Shared bytes would be written once for each

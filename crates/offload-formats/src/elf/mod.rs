@@ -37,6 +37,22 @@ pub const SHT_LLVM_ADDRSIG: elf::SectionType = elf::SectionType(0x6fff_4c03);
 /// rest of the program stays within it (`SHF_X86_64_LARGE`).
 pub const SHF_X86_64_LARGE: elf::SectionFlags = elf::SectionFlags(0x1000_0000);
 
+/// Returns the type and the flags of a section with images in a host object. `listed`: by their
+/// type, wrappers find the images. `large`: the images are large, and the host is x86-64.
+pub fn image_section(listed: bool, large: bool) -> (elf::SectionType, elf::SectionFlags) {
+    let kind = if listed {
+        SHT_LLVM_OFFLOADING
+    } else {
+        elf::SHT_PROGBITS
+    };
+    let flags = if large {
+        elf::SHF_ALLOC | SHF_X86_64_LARGE
+    } else {
+        elf::SHF_ALLOC
+    };
+    (kind, flags)
+}
+
 /// Returns the bytes of the first section with this name in the ELF file `data`, or `None` if there
 /// is no such section.
 pub(crate) fn section<'a>(

@@ -334,6 +334,39 @@ impl FileHeader {
             FileHeader::of(class, data).ok_or(Malformed::new("ELF header past the end", 0))?;
         Ok((class, header))
     }
+
+    /// Reads the program headers of the file `data`. They must have the size of the file's class.
+    pub fn program_headers(
+        &self,
+        class: Class,
+        data: &[u8],
+    ) -> Result<Vec<ProgramHeader>, Malformed> {
+        if self.phnum == 0 {
+            return Ok(Vec::new());
+        }
+        if self.phnum == elf::PN_XNUM {
+            return Err(Malformed::new(
+                "more segments than the file header can count",
+                0,
+            ));
+        }
+        if usize::from(self.phentsize) != ProgramHeader::size(class) {
+            return Err(Malformed::new("program headers of an unknown size", 0));
+        }
+        ProgramHeader::table(
+            class,
+            data,
+            self.phoff,
+            self.phnum.into(),
+            "program headers past the end",
+        )
+    }
+
+    /// Returns the offset of the header of the section with this index. It may be past the end.
+    pub fn section_header_at(&self, class: Class, index: usize) -> u64 {
+        let distance = index.saturating_mul(SectionHeader::size(class)) as u64;
+        self.shoff.saturating_add(distance)
+    }
 }
 
 impl SectionHeader {

@@ -235,17 +235,9 @@ impl Sizes {
                 return fault("patched bytes are in a section with new contents");
             }
         }
-        let head = &object.head;
-        let sections = (object.sections.len() as u64).saturating_mul(head.shentsize.into());
-        let segments = u64::from(head.phnum) * u64::from(head.phentsize);
-        for (at, size) in [
-            (0, head.ehsize.into()),
-            (head.shoff, sections),
-            (head.phoff, segments),
-        ] {
-            if overlap(&patched, &range(at, size)?) {
-                return fault("patched bytes are in the headers of the file");
-            }
+        let headers = object.header_ranges()?;
+        if headers.iter().any(|header| overlap(&patched, header)) {
+            return fault("patched bytes are in the headers of the file");
         }
         Ok(())
     }

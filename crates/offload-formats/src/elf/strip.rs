@@ -18,9 +18,7 @@ use object::elf;
 
 use super::edit::{Numbers, renumber, tables};
 use super::file::{Object, Section};
-use super::raw::{
-    Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol, section_of_symbol,
-};
+use super::raw::{Class, ProgramHeader, Record, SectionHeader, Symbol, section_of_symbol};
 use crate::bytes::{overlap, range, slice};
 use crate::compose::{Part, push_old, push_zeros};
 use crate::error::Malformed;
@@ -220,24 +218,9 @@ impl Layout {
     /// Lays out the file `data` without the sections marked in `gone`. At least one is marked.
     fn of(data: &[u8], object: &Object<'_>, gone: &[bool]) -> Result<Layout, Malformed> {
         let head = &object.head;
-        if head.phnum == elf::PN_XNUM {
-            return Err(Malformed::new("too many segments", 0));
-        }
-        let segments = ProgramHeader::table(
-            object.class,
-            data,
-            head.phoff,
-            head.phnum.into(),
-            "segments past the end",
-        )?;
-        let segments_size = (segments.len() * ProgramHeader::size(object.class)) as u64;
-        let table_size = (object.sections.len() * SectionHeader::size(object.class)) as u64;
-        let table = range(head.shoff, table_size)?;
-        let tables = [
-            range(0, FileHeader::size(object.class) as u64)?,
-            range(head.phoff, segments_size)?,
-            table.clone(),
-        ];
+        let segments = head.program_headers(object.class, data)?;
+        let tables = object.header_ranges()?;
+        let [_, table, _] = tables.clone();
         if tables
             .iter()
             .enumerate()

@@ -299,6 +299,10 @@ pub const CUDA_SECTION: ImageSection = ImageSection {
     listed: false,
 };
 
+/// The size of the struct that is passed to a runtime, on 64-bit hosts: a magic number, a version,
+/// and two pointers.
+pub const WRAPPER_SIZE: u64 = 24;
+
 /// The first word of the struct that is passed to CUDA's runtime.
 pub const CUDA_MAGIC: u32 = 0x4662_43b1;
 
@@ -352,6 +356,9 @@ pub const HIP_SECTION: ImageSection = ImageSection {
     listed: false,
 };
 
+/// The first word of the struct that is passed to HIP's runtime, if its code is in the program.
+pub const HIP_MAGIC: u32 = u32::from_be_bytes(*b"HIPF");
+
 /// The runtime's function that takes the struct and returns a handle.
 pub const HIP_REGISTER: &str = "__hipRegisterFatBinary";
 
@@ -368,8 +375,7 @@ pub fn hip(generation: Generation, coff: bool) -> Contract {
     Contract {
         image_section: HIP_SECTION,
         wrapper_section: HIP_WRAPPERS,
-        // "HIPF".
-        magic: 0x4849_5046,
+        magic: HIP_MAGIC,
         handle: ".hip.binary_handle",
         register: ".hip.fatbin_reg",
         unregister: ".hip.fatbin_unreg",

@@ -10,7 +10,7 @@ use crate::offload_binary;
 use crate::offload_entries::{
     self, Bounds, BoundsDefined, Dummy, Field, NARROW_ENTRY, Retention, Struct,
 };
-use crate::offload_sections::{NAME, RELOCATABLE, entry_section};
+use crate::offload_sections::{NAME, RELOCATABLE, START_PREFIX, STOP_PREFIX, entry_section};
 use std::ops::Range;
 
 /// The name of the variable with an image's bytes; the variables of further images have a suffix
@@ -115,8 +115,8 @@ fn llvm14_registration(coff: bool) -> Registration {
         retention: Retention::Weak,
     };
     let by_linker = Bounds {
-        start: format!("__start_{section}"),
-        stop: format!("__stop_{section}"),
+        start: format!("{START_PREFIX}{section}"),
+        stop: format!("{STOP_PREFIX}{section}"),
         array: false,
         defined: BoundsDefined::ByLinker(dummy),
     };

@@ -117,8 +117,6 @@ pub const DESCRIPTOR_TYPE: Struct = (
 /// The version of descriptors.
 pub const DESCRIPTOR_VERSION: u64 = 1;
 
-/// The prefix of an entry's name; the kernel's name follows.
-pub const ENTRY_PREFIX: &str = ".offloading.entry.";
 /// The name of the variable with a kernel's name.
 pub const ENTRY_NAME: &str = ".offloading.entry_name";
 /// The section of those variables.

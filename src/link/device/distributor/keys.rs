@@ -335,7 +335,8 @@ fn without_file_names(word: &str, job: &BackendJob, output: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use offload_formats::bitstream::{Block, Stream, StreamPiece};
+    use offload_formats::bitstream::{Block, Stream};
+    use offload_formats::compose::Part;
 
     fn record(values: Vec<u64>) -> Item {
         Item::Record(Record {
@@ -369,7 +370,7 @@ mod tests {
             items: vec![block(8, vec![names, record(vec![7, more])])],
         })
         .unwrap();
-        let [StreamPiece::Bytes(bytes)] = &written.pieces[..] else {
+        let [Part::Bytes(bytes)] = &written.parts[..] else {
             panic!("not bytes")
         };
         bytes.to_vec()

@@ -34,8 +34,6 @@ use offload_formats::archive::{self, MemberContents};
 use offload_formats::containers::MAX_NESTING;
 use offload_formats::{dynamic, magic};
 
-/// Magic number of thin archives.
-const THIN: &[u8] = b"!<thin>\n";
 /// Size limit of linker scripts in bytes. Larger text files are not linker scripts.
 const LONGEST_SCRIPT: usize = 4 << 20;
 
@@ -74,7 +72,7 @@ pub(super) fn gather(
     for archive in search.unlisted_archives() {
         let bytes =
             Bytes::open(&archive).map_err(|error| format!("{}: {error}", archive.display()))?;
-        if bytes.as_slice().starts_with(THIN) {
+        if archive::is_thin(bytes.as_slice()) {
             thin_members(&archive, bytes.as_slice(), 0, &mut files)?;
             files.insert(archive.clone());
             opened.insert(archive);
@@ -116,7 +114,7 @@ pub(super) fn thin_members(
     depth: usize,
     files: &mut BTreeSet<PathBuf>,
 ) -> Result<(), String> {
-    if !bytes.starts_with(THIN) {
+    if !archive::is_thin(bytes) {
         return Ok(());
     }
     if depth > MAX_NESTING {
@@ -569,7 +567,11 @@ mod tests {
             "{:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n",
             "x.o/", 0, 0, 0, 644, 8
         );
-        std::fs::write(&archive, [THIN, header.as_bytes()].concat()).unwrap();
+        std::fs::write(
+            &archive,
+            [&magic::THIN_ARCHIVE[..], header.as_bytes()].concat(),
+        )
+        .unwrap();
         let line = LinkerArgs::for_tests(Linker::Lld, Vec::new());
         let name = archive.to_str().unwrap().to_owned();
         let mut reads = gather(&line, std::slice::from_ref(&name), &[], &[], later()).unwrap();

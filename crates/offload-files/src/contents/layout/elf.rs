@@ -16,7 +16,7 @@ use super::{Claim, FunctionCode, Label, Name, Names, Part, SHARING};
 use offload_formats::bytes::c_string;
 use offload_formats::elf::file::SectionTable;
 use offload_formats::elf::raw::{
-    Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol, section_of_symbol,
+    Class, FileHeader, Record, SectionHeader, Symbol, section_of_symbol,
 };
 use offload_formats::error::Malformed;
 use offload_formats::offload_sections::{self, SectionContents};
@@ -140,14 +140,7 @@ pub(super) fn read(
 
 /// Adds the claims of segments, for files without section headers.
 fn segments(file: &File<'_>, label: Label, claim: &mut impl FnMut(u64, u64, u32, Label)) {
-    let FileHeader { phoff, phnum, .. } = file.header;
-    let Ok(segments) = ProgramHeader::table(
-        file.class,
-        file.data,
-        phoff,
-        phnum.into(),
-        "program header past the end",
-    ) else {
+    let Ok(segments) = file.header.program_headers(file.class, file.data) else {
         return;
     };
     for segment in segments

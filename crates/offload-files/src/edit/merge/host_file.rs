@@ -16,7 +16,7 @@ use offload_formats::bytes::c_string;
 use offload_formats::elf::SHT_LLVM_OFFLOADING;
 use offload_formats::elf::file::SectionTable;
 use offload_formats::elf::raw::{
-    Class, FileHeader, ProgramHeader, Record, SectionHeader, Symbol as RawSymbol, extended_indices,
+    Class, FileHeader, Record, SectionHeader, Symbol as RawSymbol, extended_indices,
     section_of_symbol,
 };
 use offload_formats::error::Malformed;
@@ -155,13 +155,7 @@ impl<'d> HostFile<'d> {
             })
         };
         let (symbols, dynamic_symbols) = (of_kind(elf::SHT_SYMTAB)?, of_kind(elf::SHT_DYNSYM)?);
-        let segments = ProgramHeader::table(
-            class,
-            data,
-            header.phoff,
-            header.phnum.into(),
-            "program headers past the end",
-        )?;
+        let segments = header.program_headers(class, data)?;
         let stack = segments
             .iter()
             .find(|segment| segment.kind == elf::PT_GNU_STACK);

@@ -14,7 +14,7 @@ use super::images::MergedUnit;
 use super::lockstep::{Build, Location, Locations, Shape};
 use crate::contents::inflate;
 use crate::contents::tree::{Node, NodeKind};
-use crate::edit::containers::{Block, lay_out};
+use crate::edit::containers::{Block, lay_out, new_start};
 use crate::edit::{Changed, Levels, Moved, Outcome, compress};
 use offld_system::io::file_slice::{FileSlice, Spool};
 use offld_system::io::rope::Rope;
@@ -291,12 +291,7 @@ fn side_by_side(piece: &FileSlice, listed: Vec<Listed>, align: u64) -> LaidOut {
         is_whole,
     } in listed
     {
-        let own = if old.start == 0 {
-            align
-        } else {
-            1 << old.start.trailing_zeros().min(62)
-        };
-        let start = changed.bytes.size().next_multiple_of(own.min(align).max(1));
+        let start = new_start(old.start, changed.bytes.size(), align);
         changed.bytes.pad_to(start);
         if build == 0 {
             changed.moved.push(Moved {

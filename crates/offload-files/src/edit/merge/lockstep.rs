@@ -10,9 +10,8 @@ use crate::contents::is_device_elf;
 use crate::contents::report::{FileReport, Image};
 use crate::contents::tree::Node;
 use offld_system::io::file_slice::FileSlice;
-use offload_formats::archive::{ArchiveFault, ArchiveMember, MemberContents, members};
+use offload_formats::archive::{self, ArchiveFault, ArchiveMember, MemberContents, members};
 use offload_formats::containers::check_nesting;
-use offload_formats::magic;
 use offload_formats::magic::{ByteKind, byte_kind};
 use offload_formats::model::{OffloadKind, printable};
 
@@ -178,7 +177,7 @@ impl<'b> Locations<'b> {
 fn shape_of(location: &Location<'_>) -> Result<(Shape, &'static str)> {
     let data = location.piece.bytes();
     Ok(match byte_kind(data, true) {
-        ByteKind::Archive if data.starts_with(&magic::THIN_ARCHIVE) => {
+        ByteKind::Archive if archive::is_thin(data) => {
             bail!(
                 "{}: thin archives cannot be merged: merge the member files",
                 location.place

@@ -14,6 +14,7 @@ use anyhow::{Result, anyhow, bail};
 use super::address_space::{AddressSpace, Pointer, Section};
 use super::{Bounds, Descriptor, ImageRow, SyclDescriptor, SyclRow, Wrapper};
 use crate::model::{Generation, OffloadKind};
+use crate::offload_sections::{START_PREFIX, STOP_PREFIX};
 use crate::registration::fatbin::{self, Contract};
 use crate::registration::sycl::{DESCRIPTOR_VERSION, DEVICE_IMAGE_VERSION, KIND};
 
@@ -158,7 +159,7 @@ fn table_bounds(
             None => (first == last).then_some(Bounds::Nowhere { address: first }),
         },
         [Pointer::Symbol(start), Pointer::Symbol(end)]
-            if start.starts_with("__start_") && end.starts_with("__stop_") =>
+            if start.starts_with(START_PREFIX) && end.starts_with(STOP_PREFIX) =>
         {
             Some(Bounds::Symbols {
                 start: start.to_owned(),

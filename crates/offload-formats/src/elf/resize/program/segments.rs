@@ -5,7 +5,7 @@ use object::elf;
 use crate::bytes::{overlap, range};
 use crate::elf::edit::file_align;
 use crate::elf::file::Object;
-use crate::elf::raw::{ProgramHeader, Record, SectionHeader};
+use crate::elf::raw::{ProgramHeader, SectionHeader};
 use crate::error::Malformed;
 
 /// The smallest page size of any system, in bytes.
@@ -52,22 +52,7 @@ impl<'a> Linked<'a> {
                 16,
             ));
         }
-        if head.phnum == elf::PN_XNUM {
-            return Err(Malformed::new(
-                "more segments than the file header can count",
-                0,
-            ));
-        }
-        if usize::from(head.phentsize) != ProgramHeader::size(object.class) {
-            return Err(Malformed::new("program headers of an unknown size", 0));
-        }
-        let segments = ProgramHeader::table(
-            object.class,
-            data,
-            head.phoff,
-            head.phnum.into(),
-            "program headers past the end",
-        )?;
+        let segments = head.program_headers(object.class, data)?;
         let linked = Linked { object, segments };
         linked.check()?;
         Ok(linked)
@@ -251,20 +236,8 @@ impl<'a> Linked<'a> {
                 _ => {}
             }
         }
-        let head = &self.object.head;
-        let table = range(
-            head.shoff,
-            (self.object.sections.len() as u64).saturating_mul(head.shentsize.into()),
-        )?;
-        let segments = range(
-            head.phoff,
-            self.segments.len() as u64 * u64::from(head.phentsize),
-        )?;
-        if loads > usize::from(is_loaded)
-            || overlap(&own, &table)
-            || overlap(&own, &segments)
-            || overlap(&own, &(0..head.ehsize.into()))
-        {
+        let headers = self.object.header_ranges()?;
+        if loads > usize::from(is_loaded) || headers.iter().any(|header| overlap(&own, header)) {
             return Err(fault(
                 "the section to resize overlaps headers or two segments",
             ));
