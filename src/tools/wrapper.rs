@@ -3,7 +3,8 @@
 //! `offload_formats::registration` decides the contents of the registration.
 //!
 //! Small images pass through LLVM. For larger ones, LLVM writes the module without them, and
-//! offld copies them to their positions in LLVM's output. Memory use does not depend on their size.
+//! offld copies them to their positions in LLVM's output. Memory use does not depend on their size,
+//! unless they must be decompressed.
 
 #[cfg(test)]
 #[cfg(feature = "with-llvm")]
@@ -135,7 +136,7 @@ pub(crate) fn wrap(request: &Request, llvm: &Llvm<'_>, session: &Session) -> Res
     let contents: Vec<Rope> = images.into_iter().map(|image| image.content).collect();
     let mut outputs = Outputs::new(session);
     let mut out = outputs.create_or_stdout(&request.output)?;
-    write(llvm, &plan, request.emit, &contents, &mut out)
+    write(llvm, &plan, request.emit, contents, &mut out)
         .with_context(|| format!("cannot write '{}'", request.output.display()))?;
     outputs.commit()
 }
@@ -411,7 +412,7 @@ fn write(
     llvm: &Llvm<'_>,
     plan: &Plan,
     emit: Emit,
-    contents: &[Rope],
+    contents: Vec<Rope>,
     out: &mut Output,
 ) -> Result<()> {
     let late = places(plan).any(|place| matches!(place, ImagePlace::Later { .. }));
@@ -429,9 +430,9 @@ fn write(
     }
     match emit {
         Emit::Bitcode => bitcode(&made, contents, out),
-        Emit::Text => pieces(pieces_of_module(&made, contents)?, contents, out),
-        Emit::Assembly => pieces(pieces_of_assembly(&made, contents)?, contents, out),
-        Emit::Object => object(plan, made, contents, out),
+        Emit::Text => pieces(pieces_of_module(&made, &contents)?, &contents, out),
+        Emit::Assembly => pieces(pieces_of_assembly(&made, &contents)?, &contents, out),
+        Emit::Object => object(plan, made, &contents, out),
     }
 }
 
@@ -445,15 +446,10 @@ fn places(plan: &Plan) -> Box<dyn Iterator<Item = &ImagePlace> + '_> {
     }
 }
 
-fn bitcode(module: &[u8], contents: &[Rope], out: &mut Output) -> Result<()> {
+fn bitcode(module: &[u8], contents: Vec<Rope>, out: &mut Output) -> Result<()> {
     let sizes: Vec<u64> = contents.iter().map(Rope::size).collect();
     let parts = insert(module, &sizes).context("cannot put the images into the bitcode")?;
-    let all = Rope::of_parts(
-        &FileSlice::owned(Vec::new()),
-        parts,
-        contents.iter().cloned(),
-    )?;
-    all.copy_to(out)?;
+    Rope::of_parts(&FileSlice::owned(Vec::new()), parts, contents)?.copy_to(out)?;
     Ok(())
 }
 

@@ -149,7 +149,7 @@ fn rename_in_coff(object: &mut Vec<u8>, index: usize, name: &str) -> Result<(), 
     let header = coff::Header::read(object)?;
     let strings_at = header.strings_at();
     let offset = number(object, strings_at, 4)?;
-    if strings_at + offset != object.len() as u64 || offset > 9_999_999 {
+    if header.big || strings_at + offset != object.len() as u64 || offset > 9_999_999 {
         return Err(Malformed::new(
             "a string table that cannot be extended",
             strings_at,

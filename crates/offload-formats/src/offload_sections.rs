@@ -138,7 +138,7 @@ pub fn known(name: &[u8], cut: bool) -> Option<&'static KnownSection> {
         .find(|row| name.starts_with(row.name.as_bytes()) || cut && is_cut(name, row.name))
 }
 
-/// Whether `name` is the whole name of a section, or, if `cut`, that name cut off.
+/// Whether `name` is `whole` or, if `cut`, `whole` cut off as in programs for Windows.
 pub(crate) fn is_named(name: &[u8], whole: &str, cut: bool) -> bool {
     name == whole.as_bytes() || cut && is_cut(name, whole)
 }

@@ -117,8 +117,8 @@ impl Rope {
         Ok(all)
     }
 
-    /// A file with `head` at its start, and each of `contents` at its offset, which is behind the
-    /// one before. Zeros are between them.
+    /// A file with `head` at its start, then each of `contents` at its offset, in ascending order.
+    /// Gaps are zeros.
     pub fn framed(head: Vec<u8>, contents: impl IntoIterator<Item = (u64, Rope)>) -> Self {
         let mut all = Rope::from(head);
         for (at, rope) in contents {

@@ -15,6 +15,7 @@ use offld_system::run::beside_us_or_on_path;
 use offld_system::run::stdout_of;
 use offld_system::session::Session;
 use offload_formats::elf::raw::FileHeader;
+use offload_formats::magic;
 
 /// The number of kernels that are disassembled: a report has to stay readable.
 const KERNELS: usize = 20;
@@ -67,6 +68,7 @@ fn lines(code: &Disassembled) -> Result<String> {
     match FileHeader::read(bytes) {
         Ok((_, header)) if header.machine == elf::EM_CUDA => nvdisasm(image, name),
         Ok(_) => objdump(image, name),
+        Err(_) if bytes.starts_with(&magic::ELF) => objdump(image, name),
         Err(_) => Ok(ptx(&String::from_utf8_lossy(bytes), name)),
     }
 }

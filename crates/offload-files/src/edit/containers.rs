@@ -409,8 +409,8 @@ enum EntryOutcome {
     Code(Code, Rope),
 }
 
-/// Returns the offset of a container behind the `end` bytes before it. The container keeps the
-/// alignment of its old offset, up to `align`.
+/// Returns the offset of a container that follows `end` bytes. The container keeps the alignment of
+/// its old offset, up to `align`.
 pub(super) fn new_start(old: u64, end: u64, align: u64) -> u64 {
     let own = if old == 0 {
         align

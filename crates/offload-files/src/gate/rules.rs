@@ -346,7 +346,7 @@ fn needed_rocm(image: &Image) -> Option<((u32, u32), String)> {
 // The tags of a wheel: the file name, the `WHEEL` file (PEP 427), the machines of its host code,
 // and the properties of its variant (PEP 825).
 
-/// The size of the largest file header of ELF.
+/// The size of the largest ELF file header.
 const ELF_START: u64 = 64;
 /// The machines of host code, each with the ends of platform tags that it belongs to.
 const MACHINES: [(u16, &str, &[&str]); 8] = [

@@ -37,8 +37,8 @@ pub const SHT_LLVM_ADDRSIG: elf::SectionType = elf::SectionType(0x6fff_4c03);
 /// rest of the program stays within it (`SHF_X86_64_LARGE`).
 pub const SHF_X86_64_LARGE: elf::SectionFlags = elf::SectionFlags(0x1000_0000);
 
-/// Returns the type and the flags of a section with images in a host object. `listed`: by their
-/// type, wrappers find the images. `large`: the images are large, and the host is x86-64.
+/// Returns the type and the flags of a section with images in a host object. `listed`:
+/// wrappers find the images by the type. `large`: the images are large, and the host is x86-64.
 pub fn image_section(listed: bool, large: bool) -> (elf::SectionType, elf::SectionFlags) {
     let kind = if listed {
         SHT_LLVM_OFFLOADING

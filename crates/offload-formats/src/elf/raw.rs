@@ -336,6 +336,7 @@ impl FileHeader {
     }
 
     /// Reads the program headers of the file `data`. They must have the size of the file's class.
+    /// Fails if the file header cannot count them (`PN_XNUM`).
     pub fn program_headers(
         &self,
         class: Class,
