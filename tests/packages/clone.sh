@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the README's commands one after the other, in one clone of HEAD in a bare root of Debian. Root has the clone in its home directory; a
-# user with sudo has it in a home directory that is closed to others. Needs root and Rust. Each pair needs 20 GB of disk, and takes some 80
-# minutes on two cores.
+# Runs the README's commands one after the other, in one clone of HEAD in a bare root of Debian. Root has the clone in its home directory. A
+# user with sudo has it in a home directory that is closed to others, below a directory whose name has a space, and a umask of 077. Needs root
+# and Rust. Each pair needs 20 GB of disk, and takes some 50 minutes on two cores.
 # usage: clone.sh [RELEASE:USER…]      (default: bookworm:root bookworm:user trixie:root trixie:user)
 # COMMANDS: the make targets, in order (default: demo test check test)
 set -eu
@@ -16,6 +16,11 @@ certificates=/etc/ssl/certs/ca-certificates.crt
 rust=$(rustc --print sysroot)
 # Crates of this machine's cargo cache are copied, so that they are not downloaded again. Everything else comes from the registries.
 cargo=${CARGO_HOME:-$HOME/.cargo}
+
+# The directory of USER's clone.
+clone_of() { # USER
+    if [ "$1" = root ]; then echo /root/offld; else echo '/home/user/my clones/offld'; fi
+}
 
 # A bare root with the prerequisites of the README: git, make, Rust, and sudo for an ordinary user.
 prepared() { # RELEASE USER ROOT
@@ -35,7 +40,7 @@ prepared() { # RELEASE USER ROOT
         echo 'user ALL=(ALL) NOPASSWD: ALL' > "$root/etc/sudoers.d/user"
     fi
     chmod 700 "$root$home"
-    git clone -q "$TOP" "$root$home/offld"
+    git clone -q "$TOP" "$root$(clone_of "$user")"
     mkdir -p "$root$home/.cargo"
     [ ! -d "$cargo/registry" ] || cp -a "$cargo/registry" "$root$home/.cargo/"
     inside "$root" root chown -R "$user:" "$home"
@@ -45,11 +50,12 @@ if [ $# = 0 ]; then set -- bookworm:root bookworm:user trixie:root trixie:user; 
 failed=0
 for pair; do
     release=${pair%:*} user=${pair#*:} root=$ROOTS/clone-${pair%:*}-${pair#*:} started=$SECONDS
+    if [ "$user" = root ]; then umask=022; else umask=077; fi
     prepared "$release" "$user" "$root"
     for command in ${COMMANDS:-demo test check test}; do
         say "$pair: make $command"
         # shellcheck disable=SC2016  # the inner shell's variables
-        if ! inside "$root" "$user" sh -euc 'cd ~/offld && umask "$2" && exec make "$1"' sh "$command" "${UMASK:-022}" >> "$root.log" 2>&1; then
+        if ! inside "$root" "$user" sh -euc 'cd "$3" && umask "$2" && exec make "$1"' sh "$command" "$umask" "$(clone_of "$user")" >> "$root.log" 2>&1; then
             grep -E '^(test .*FAILED|error|make.*Error)' "$root.log" >&2 || tail -n 30 "$root.log" >&2
             say "$pair: make $command failed (all output: $root.log; the root stays in $root)"
             failed=1
