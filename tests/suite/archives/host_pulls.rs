@@ -5,8 +5,8 @@
 use libtest_mimic::{Failed, Trial};
 
 use crate::support::{
-    LLVM, OFFLOAD, Outcome, Work, expect_equal, expect_in, llvm, made, passed, run, run_offloaded,
-    with_llvm,
+    OFFLOAD, Outcome, Work, expect_equal, expect_in, expect_not_in, host_linker, llvm, made,
+    missing, passed, run, run_offloaded, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -127,6 +127,7 @@ pub(super) fn trials() -> Vec<Trial> {
             "archives::what_a_script_provides_to_nobody_pulls_nothing",
             not_provided,
         ),
+        with_llvm("archives::wild_reads_in_any_order", order_of_wild),
     ]
 }
 
@@ -276,12 +277,8 @@ fn check(case: &Case) -> Outcome {
 
 fn driver(work: &Work, linker: &str, as_linker: bool) -> std::process::Command {
     let mut link = work.command(llvm("clang"));
+    let real = host_linker(linker).unwrap_or_else(|| format!("ld.{linker}").into());
     if as_linker {
-        let real = if linker == "lld" {
-            format!("{LLVM}/ld.lld")
-        } else {
-            format!("ld.{linker}")
-        };
         link.arg("-fopenmp")
             .arg(format!(
                 "--ld-path={}",
@@ -289,10 +286,12 @@ fn driver(work: &Work, linker: &str, as_linker: bool) -> std::process::Command {
             ))
             .env("OFFLD_LINKER", real);
     } else {
-        link.args(OFFLOAD)
-            .arg(format!("-fuse-ld={linker}"))
-            .arg("-B")
-            .arg(&made().links);
+        // wild is not on `PATH`.
+        let by = match linker {
+            "wild" => format!("--ld-path={}", real.display()),
+            _ => format!("-fuse-ld={linker}"),
+        };
+        link.args(OFFLOAD).arg(by).arg("-B").arg(&made().links);
     }
     link
 }
@@ -412,6 +411,50 @@ fn defsym_in_place() -> Outcome {
                 )
             })?;
             expect_in(&format!("\n{told}"), printed)?;
+        }
+    }
+    passed()
+}
+
+/// wild takes members for references before and after the archive, and also if an object has a weak
+/// definition. Every member has a kernel, which fails if its device code is not in the image.
+fn order_of_wild() -> Outcome {
+    if host_linker("wild").is_none() {
+        return missing("wild");
+    }
+    let work = Work::new();
+    compile(&work, &ALIASED)?;
+    work.file("caller.c", "int f(void); int alias(void) { return f(); }");
+    let library = LIBRARY.replace("NAME", "alias");
+    work.file("strong.c", library.replace("VERSION", ""));
+    work.file(
+        "weak.c",
+        library
+            .replace("VERSION", "__attribute__((weak)) int alias(void);")
+            .replace("\"device", "\"weak device"),
+    );
+    run(work
+        .command(llvm("clang"))
+        .args(OFFLOAD)
+        .args(["-O1", "-fPIC", "-c", "caller.c", "strong.c", "weak.c"]))?;
+    work.archive("libcaller.a", &["caller.o"])?;
+    work.archive("libstrong.a", &["strong.o"])?;
+    for words in [
+        &["libcaller.a", "libf.a", "main.o"][..],
+        &["libf.a", "libcaller.a", "main.o"],
+        &["main.o", "libf.a", "libcaller.a"],
+        &["main.o", "weak.o", "libstrong.a"],
+        &["main.o", "libstrong.a", "weak.o"],
+        &["libstrong.a", "weak.o", "main.o"],
+    ] {
+        for as_linker in [false, true] {
+            let mut link = driver(&work, "wild", as_linker);
+            run(link.args(words).args(["-o", "program"]))?;
+            let printed = run_offloaded(&mut work.command("./program"));
+            let printed = printed
+                .map_err(|failed| format!("{words:?}: {}", failed.message().unwrap_or_default()))?;
+            expect_in(&printed, "device 1\n")?;
+            expect_not_in(&printed, "device 0\n")?;
         }
     }
     passed()

@@ -14,6 +14,7 @@ use super::{INPUT, nvidia};
 use offld_system::environment;
 use offld_system::response::{self, Style};
 use offld_system::store::{Digest, KeyBuilder};
+use offload_formats::model::printable_name;
 
 // Files whose contents determine the answer: response files (`@file`, also nested), configuration
 // files with their includes, and paths where the driver would have found another linker.
@@ -101,6 +102,26 @@ pub(super) fn check_read_once(args: &[OsString]) -> Result<(), String> {
     files
         .find(read_once)
         .map_or(Ok(()), |path| Err(reads::read_once(path)))
+}
+
+/// Prefixes of the option and of the variables with which the driver writes about each command that
+/// it runs, usually to a file (source: clang's `Driver.cpp` and `driver.cpp`).
+const REPORTING_OPTION: &str = "-fproc-stat-report";
+const REPORTING_VARIABLES: &str = "CC_PRINT_";
+
+/// Fails if the driver would report on its commands. A cached link runs none, so its report would
+/// be missing.
+pub(super) fn check_reports(args: &[OsString]) -> Result<(), String> {
+    let starts = |name: &OsStr, prefix: &str| name.as_bytes().starts_with(prefix.as_bytes());
+    let option = args.iter().find(|arg| starts(arg, REPORTING_OPTION));
+    let variable = || environment::names().find(|name| starts(name, REPORTING_VARIABLES));
+    match option.cloned().or_else(variable) {
+        Some(name) => Err(format!(
+            "{} makes the compiler report on its commands",
+            printable_name(name.as_bytes())
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Follows response files and configuration files to the files that they name.
@@ -560,6 +581,19 @@ mod tests {
             reads.revalidate(later()),
             Err(format!("{} has changed", at("beside")))
         );
+    }
+
+    #[test]
+    fn reports_on_commands_are_refused() {
+        for option in ["-fproc-stat-report", "-fproc-stat-report=file"] {
+            assert_eq!(
+                check_reports(&words(&["-O2", option])),
+                Err(format!(
+                    "{option} makes the compiler report on its commands"
+                ))
+            );
+        }
+        assert_eq!(check_reports(&words(&["-O2", "-Wl,--time-trace"])), Ok(()));
     }
 
     #[test]

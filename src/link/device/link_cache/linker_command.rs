@@ -125,6 +125,7 @@ impl DeviceCache<'_> {
         }
         tool::check_clang(path)?;
         driver_files::check_read_once(query.args)?;
+        driver_files::check_reports(query.args)?;
         let target = &query.job.target;
         if target.is_nvptx() {
             nvidia::check_query(self.context.compiler.major, query.args)?;

@@ -49,6 +49,17 @@ fn thin_of_archive(hunt: &Hunt, answer: u32) -> Result<(), Failed> {
         .map(drop)
 }
 
+/// `symbols.o`, an object with the symbol `other` at `address`.
+fn symbols(hunt: &Hunt, address: &str) -> Result<(), Failed> {
+    hunt.write("empty.c", "")?;
+    hunt.work
+        .run(llvm("clang"), ["-c", "empty.c", "-o", "empty.o"])?;
+    let defsym = format!("--defsym=other={address}");
+    hunt.work
+        .run("ld.bfd", ["-r", "empty.o", &defsym, "-o", "symbols.o"])?;
+    hunt.date("symbols.o")
+}
+
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "an_archive_whose_members_a_thin_one_has",
@@ -193,5 +204,69 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             gcc(hunt, 99, 2)?;
             hunt.date("gcc/lib/gcc/x86_64-linux-gnu")
         },
+    },
+    Scenario {
+        name: "a_folder_named_like_a_library",
+        linkers: GNU,
+        line: &["-Lfirst", "-Lsecond", "-lhelper"],
+        environment: &[],
+        before: |hunt| {
+            hunt.folder("first/libhelper.a")?;
+            hunt.archive(1, "second/libhelper.a")
+        },
+        change: |hunt| {
+            std::fs::remove_dir(hunt.at("first/libhelper.a"))?;
+            hunt.archive(2, "first/libhelper.a")
+        },
+    },
+    Scenario {
+        name: "a_library_for_another_processor_comes_first",
+        linkers: GNU,
+        line: &["-Lfirst", "-Lsecond", "-lhelper"],
+        environment: &[],
+        before: |hunt| {
+            let object = ["--target=i386-linux-gnu", "-xc", "/dev/null", "-c"];
+            hunt.folder("first")?;
+            hunt.work
+                .run(llvm("clang"), [&object[..], &["-oother.o"]].concat())?;
+            hunt.work
+                .run(llvm("llvm-ar"), ["rcD", "first/libhelper.a", "other.o"])?;
+            hunt.archive(1, "second/libhelper.a")
+        },
+        change: |hunt| hunt.archive(2, "first/libhelper.a"),
+    },
+    Scenario {
+        name: "addresses_of_symbols_from_a_file",
+        linkers: BOTH,
+        line: &[
+            "-Lsecond",
+            "-lhelper",
+            "--device-linker=--just-symbols=symbols.o",
+            "--device-linker=--defsym=copy=other",
+            "--device-linker=--export-dynamic",
+        ],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "second/libhelper.a")?;
+            symbols(hunt, "0x1000")
+        },
+        change: |hunt| symbols(hunt, "0x2000"),
+    },
+    Scenario {
+        name: "data_in_binary_form",
+        linkers: BOTH,
+        line: &[
+            "-Lsecond",
+            "-lhelper",
+            "--device-linker=--format=binary",
+            "--device-linker=data",
+            "--device-linker=--format=default",
+        ],
+        environment: &[],
+        before: |hunt| {
+            hunt.archive(1, "second/libhelper.a")?;
+            hunt.write("data", "one")
+        },
+        change: |hunt| hunt.write("data", "two"),
     },
 ];

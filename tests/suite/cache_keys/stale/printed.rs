@@ -5,7 +5,9 @@ use std::fs;
 use libtest_mimic::{Failed, Trial};
 
 use super::{BOTH, Hunt};
-use crate::support::{Outcome, ensure, expect_in, missing, output, passed, shown, text, with_llvm};
+use crate::support::{
+    Outcome, ensure, expect_in, missing, output, passed, run, shown, text, with_llvm,
+};
 
 pub(super) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
@@ -28,6 +30,10 @@ pub(super) fn trials() -> Vec<Trial> {
     trials.push(with_llvm(
         "cache_keys::stale::why_something_is_live::ld_lld",
         || printed("ld.lld", LIVE, "live symbol"),
+    ));
+    trials.push(with_llvm(
+        "cache_keys::stale::reports_of_the_compiler",
+        reported,
     ));
     trials
 }
@@ -125,6 +131,43 @@ fn written(linker: &str) -> Outcome {
             hunt.link(&line, &[], true)?;
             fs::remove_file(hunt.at(file))
                 .map_err(|error| format!("{words:?}: {file}: {error}"))?;
+        }
+    }
+    passed()
+}
+
+/// clang reports on the commands that it runs.
+fn reported() -> Outcome {
+    let Some(hunt) = Hunt::new("ld.lld", &std::env::temp_dir())? else {
+        return missing("ld.lld");
+    };
+    hunt.archive(1, "lib/libhelper.a")?;
+    hunt.rest();
+    let library = ["-Llib", "-lhelper"];
+    for (option, environment) in [
+        (Some("--device-compiler=-fproc-stat-report=report"), &[][..]),
+        (
+            None,
+            &[
+                ("CC_PRINT_PROC_STAT", "1"),
+                ("CC_PRINT_PROC_STAT_FILE", "report"),
+            ],
+        ),
+        (
+            None,
+            &[
+                ("CC_PRINT_OPTIONS", "1"),
+                ("CC_PRINT_OPTIONS_FILE", "report"),
+            ],
+        ),
+    ] {
+        let line: Vec<&str> = library.into_iter().chain(option).collect();
+        for _ in 0..2 {
+            let mut command = hunt.command(&line);
+            command.env("OFFLD_CACHE", hunt.at("cache"));
+            run(command.envs(environment.iter().copied()))?;
+            fs::remove_file(hunt.at("report"))
+                .map_err(|error| format!("{option:?}, {environment:?}: {error}"))?;
         }
     }
     passed()
