@@ -7,9 +7,10 @@ use std::process::Command;
 use libtest_mimic::{Failed, Trial};
 use offload_formats::{bitcode, offload_sections};
 
+use crate::malformed::mutations::damaged as damaged_by;
 use crate::support::{
-    OFFLOAD, Outcome, Release, Work, expect_equal, llvm, made, missing, output, passed, run, shown,
-    test, text, with_llvm,
+    OFFLOAD, Outcome, Random, Release, Work, expect_equal, llvm, made, missing, output, passed,
+    run, shown, test, text, with_llvm,
 };
 
 /// Symbols of every kind that C has.
@@ -248,7 +249,7 @@ fn damaged(form: &str) -> Outcome {
     };
     let (mut random, mut failed) = (Random(0x0dd_b17 + form.len() as u64), 0);
     for index in 0..all {
-        let bytes = random.damaged(&good);
+        let bytes = damaged_by(&mut random, &good, &good);
         work.file(FILE, &bytes);
         let (mut command, refusal) = if index % 2 == 0 {
             (inspect(&work), 2)
@@ -313,44 +314,5 @@ fn judge(output: &std::process::Output, refusal: i32) -> Result<bool, String> {
             }
         }
         _ => Err(format!("ended with {}", output.status)),
-    }
-}
-
-/// Numbers that look random and are the same in each run (Knuth's MMIX generator).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as usize) % end.max(1)
-    }
-
-    fn damaged(&mut self, good: &[u8]) -> Vec<u8> {
-        let mut bytes = good.to_vec();
-        match self.below(10) {
-            0 => bytes.truncate(self.below(good.len())),
-            1 => {
-                let (at, len) = (self.below(good.len()), 1 + self.below(16));
-                bytes
-                    .iter_mut()
-                    .skip(at)
-                    .take(len)
-                    .for_each(|byte| *byte = self.below(256) as u8);
-            }
-            2..=5 => {
-                let at = self.below(good.len());
-                bytes[at] ^= 1 << self.below(8);
-            }
-            _ => {
-                for _ in 0..=self.below(4) {
-                    let at = self.below(good.len());
-                    bytes[at] = self.below(256) as u8;
-                }
-            }
-        }
-        bytes
     }
 }

@@ -652,3 +652,34 @@ pub(crate) fn at_most_memory(command: &mut Command, most: u64) -> Result<(), Fai
         Ok(())
     }
 }
+
+/// A pseudorandom sequence that depends on its seed only (splitmix64).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+
+    /// True in `percent` of 100 cases.
+    pub(crate) fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    /// The elements in random order.
+    pub(crate) fn shuffled<T>(&mut self, mut elements: Vec<T>) -> Vec<T> {
+        for last in (1..elements.len()).rev() {
+            elements.swap(last, self.below(last + 1));
+        }
+        elements
+    }
+}

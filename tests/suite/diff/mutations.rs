@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::effort;
 use crate::support::{
-    Outcome, Work, cuda_tools, ensure, llvm, missing, offld, output, passed, run, shown, test,
+    Outcome, Random, Work, cuda_tools, ensure, llvm, missing, offld, output, passed, run, shown,
+    test,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -71,18 +72,6 @@ struct Program {
     order: Vec<usize>,
     /// A further kernel, which calls functions too.
     has_more: bool,
-}
-
-/// A generator of pseudorandom numbers (xorshift).
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit as u64) as usize
-    }
 }
 
 impl Program {

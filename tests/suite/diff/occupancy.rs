@@ -6,9 +6,8 @@ use std::fmt::Write as _;
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
-use super::mutations::Random;
 use crate::support::{
-    Outcome, Work, ensure, llvm, offld, output, passed, run, shown, text, with_llvm,
+    Outcome, Random, Work, ensure, llvm, offld, output, passed, run, shown, text, with_llvm,
 };
 
 /// One processor for each row of the limits.

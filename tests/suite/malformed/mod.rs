@@ -2,6 +2,7 @@
 //! the file, the offset and the defect. It leaves no output and no temporary file, needs little
 //! memory whatever sizes the file claims, and does not hang.
 
+pub(crate) mod mutations;
 mod rows;
 mod samples;
 
@@ -55,6 +56,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     rows::ROWS
         .iter()
         .map(|row| with_llvm(&format!("malformed::{}", row.name), move || check(row)))
+        .chain(mutations::trials())
         .collect()
 }
 

@@ -7,8 +7,8 @@ use std::process::Command;
 use libtest_mimic::Failed;
 
 use super::pool::{Pool, SHARED, UNITS};
-use super::{By, Random, driver};
-use crate::support::{OFFLOAD, Work, llvm, run};
+use super::{By, driver};
+use crate::support::{OFFLOAD, Random, Work, llvm, run};
 
 /// How the main function refers to the functions that it calls.
 #[derive(Clone, Copy, PartialEq)]

@@ -18,7 +18,7 @@ use libtest_mimic::{Failed, Trial};
 
 use super::effort;
 use super::support::{
-    LLVM, OFFLOAD, Outcome, Work, llvm, made, output, passed, run, shown, text, with_llvm,
+    LLVM, OFFLOAD, Outcome, Random, Work, llvm, made, output, passed, run, shown, text, with_llvm,
 };
 use arrangement::Arrangement;
 use pool::Pool;
@@ -47,37 +47,6 @@ fn number(name: &str, default: u64) -> u64 {
         .ok()
         .and_then(|value| value.parse().ok())
         .unwrap_or(default)
-}
-
-/// A pseudorandom sequence that depends on its seed only (splitmix64).
-pub(super) struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `end`.
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end.max(1) as u64) as usize
-    }
-
-    /// True in `percent` of 100 cases.
-    fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    /// The elements in random order.
-    fn shuffled<T>(&mut self, mut elements: Vec<T>) -> Vec<T> {
-        for last in (1..elements.len()).rev() {
-            elements.swap(last, self.below(last + 1));
-        }
-        elements
-    }
 }
 
 /// The linker under test.

@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 
 use libtest_mimic::Failed;
 
-use super::Random;
-use crate::support::{OFFLOAD, Work, llvm, run};
+use crate::support::{OFFLOAD, Random, Work, llvm, run};
 
 /// The number of translation units outside shared libraries.
 pub(super) const UNITS: usize = 12;

@@ -3,25 +3,14 @@
 
 use offload_files::size::page::PageRow;
 
-/// Pseudorandom numbers, the same in every run (splitmix64).
-pub(super) struct Random(pub u64);
+use crate::support::Random;
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
+fn below(random: &mut Random, end: u64) -> u64 {
+    random.next() % end
+}
 
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
-        from[usize::try_from(self.next()).unwrap_or(0) % from.len()]
-    }
+fn pick<'a>(random: &mut Random, from: &[&'a str]) -> &'a str {
+    from[random.below(from.len())]
 }
 
 const ARCHITECTURES: [&str; 6] = [
@@ -112,13 +101,13 @@ const UNITS: [(&str, &str); 14] = [
 ];
 
 fn arguments(random: &mut Random, template: &str) -> String {
-    let (a, b) = (random.pick(&TYPES), random.pick(&TYPES));
-    let (functor, n) = (random.pick(&FUNCTORS), 1 << random.below(9));
+    let (a, b) = (pick(random, &TYPES), pick(random, &TYPES));
+    let (functor, n) = (pick(random, &FUNCTORS), 1 << below(random, 9));
     if template.starts_with("cutlass") {
         let (m, k, stages) = (
-            16 << random.below(5),
-            16 << random.below(4),
-            2 + random.below(5),
+            16 << below(random, 5),
+            16 << below(random, 4),
+            2 + below(random, 5),
         );
         return format!(
             "<cutlass::gemm::kernel::GemmUniversal<cute::tuple<int, int, int, int>, cutlass::gemm::collective::CollectiveMma<\
@@ -130,7 +119,7 @@ fn arguments(random: &mut Random, template: &str) -> String {
     }
     if template.contains("flash") {
         let yes_no = |random: &mut Random| {
-            if random.below(2) == 0 {
+            if below(random, 2) == 0 {
                 "false"
             } else {
                 "true"
@@ -151,23 +140,23 @@ fn arguments(random: &mut Random, template: &str) -> String {
 /// architectures, and other parts. With `compared`, the old version lacks one architecture and has
 /// some different kernels.
 pub(super) fn library(kernels: usize, total: u64, compared: bool) -> Vec<PageRow> {
-    let mut random = Random(7);
+    let random = &mut Random(7);
     let each = kernels / ARCHITECTURES.len();
     let mean = total * 8 / 10 / kernels as u64;
     let mut rows = Vec::new();
     for index in 0..each {
         let (unit, template) =
-            UNITS[usize::try_from(random.below(UNITS.len() as u64)).unwrap_or(0)];
-        let arguments = arguments(&mut random, template);
+            UNITS[usize::try_from(below(random, UNITS.len() as u64)).unwrap_or(0)];
+        let arguments = arguments(random, template);
         let kernel = format!(
             "void {template}{arguments}(int, {index}ul, float const*, std::array<char*, 3ul>)"
         );
         // A few kernels are much larger than most.
         let weight = 1
-            + random.below(30).pow(6) / 20_000_000
+            + below(random, 30).pow(6) / 20_000_000
             + if template.contains("flash") { 12 } else { 0 };
         for (number, arch) in ARCHITECTURES.iter().enumerate() {
-            let bytes = mean * weight / 10 * (6 + number as u64) / 8 + random.below(900);
+            let bytes = mean * weight / 10 * (6 + number as u64) / 8 + below(random, 900);
             let mut row = PageRow {
                 arch: (*arch).into(),
                 unit: unit.into(),
@@ -178,10 +167,10 @@ pub(super) fn library(kernels: usize, total: u64, compared: bool) -> Vec<PageRow
                 inflated: bytes,
                 ..PageRow::default()
             };
-            let change = random.below(40);
+            let change = below(random, 40);
             if compared && number != 4 && change != 0 {
                 let old = if change < 6 {
-                    bytes * (80 + random.below(30)) / 100
+                    bytes * (80 + below(random, 30)) / 100
                 } else {
                     bytes
                 };
