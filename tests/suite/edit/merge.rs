@@ -2,6 +2,8 @@
 //! them, and builds that do not belong together are rejected.
 
 use libtest_mimic::{Failed, Trial};
+use object::{Object as _, ObjectSection as _};
+use offload_formats::elf::raw::FileHeader;
 
 use super::{HIP, SOURCE, images, ran, refused, stdout_of, targets};
 use crate::support::{
@@ -18,6 +20,7 @@ pub(super) fn trials() -> Vec<Trial> {
         ),
         with_llvm("edit::merge::hip_objects_with_one_cuid", hip),
         with_llvm("edit::merge::hip_libraries", hip_libraries),
+        with_llvm("edit::merge::wrong_alignments_are_errors", alignments),
         with_llvm("edit::merge::bundles_and_offload_binaries", containers),
         with_llvm("edit::merge::programs_run_offloaded", programs),
         with_llvm("edit::merge::pruned_programs_get_their_images_back", pruned),
@@ -226,6 +229,41 @@ fn hip() -> Outcome {
     let stderr = refused(&work, ["merge", "-o", "none.o", "gfx908.o", "gfx90a.o"])?;
     expect_in(&stderr, "compile every build with the same `-cuid=TEXT`")?;
     expect_no_file(&work.path().join("none.o"))?;
+    passed()
+}
+
+/// With the alignment in a damaged section header, the new file would have gaps of terabytes.
+fn alignments() -> Outcome {
+    let work = Work::new();
+    for arch in ["gfx90a", "gfx908"] {
+        hip_for(&work, arch, &format!("{arch}.o"), &["-c", "-cuid=1"])?;
+        let path = work.path().join(format!("{arch}.o"));
+        let mut bytes = std::fs::read(&path)?;
+        let section = object::File::parse(&*bytes)?
+            .section_by_name(".hip_fatbin")
+            .ok_or("no .hip_fatbin")?
+            .index();
+        // The field is at 48 in the header of 64 bytes. The headers are at the end of the file.
+        let (_, head) = FileHeader::read(&bytes)?;
+        let at = usize::try_from(head.shoff)? + 64 * section.0 + 48;
+        bytes[at..at + 8].copy_from_slice(&(1u64 << 40).to_le_bytes());
+        std::fs::write(path, bytes)?;
+    }
+    let wanted = ".hip_fatbin: the section's alignment 0x10000000000 is not a power of two up to";
+    let merge = ["merge", "-o", "new.o", "gfx90a.o", "gfx908.o"];
+    let prune = [
+        "prune",
+        "--drop",
+        "gfx908",
+        "--allow-empty",
+        "gfx908.o",
+        "-o",
+        "new.o",
+    ];
+    for words in [&merge[..], &prune] {
+        expect_in(&refused(&work, words.iter().copied())?, wanted)?;
+        expect_no_file(&work.path().join("new.o"))?;
+    }
     passed()
 }
 

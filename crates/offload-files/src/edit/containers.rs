@@ -409,6 +409,18 @@ enum EntryOutcome {
     Code(Code, Rope),
 }
 
+/// The largest alignment of a section with containers.
+const LARGEST_ALIGN: u64 = 1 << 24;
+
+/// Fails for the alignment of a damaged section. The gaps in the new file could fill the disk.
+pub(super) fn check_align(align: u64) -> Result<()> {
+    ensure!(
+        align <= LARGEST_ALIGN && (align == 0 || align.is_power_of_two()),
+        "the section's alignment {align:#x} is not a power of two up to {LARGEST_ALIGN:#x}"
+    );
+    Ok(())
+}
+
 /// Returns the offset of a container that follows `end` bytes. The container keeps the alignment of
 /// its old offset, up to `align`.
 pub(super) fn new_start(old: u64, end: u64, align: u64) -> u64 {
@@ -424,13 +436,15 @@ pub(super) fn new_start(old: u64, end: u64, align: u64) -> u64 {
 /// which `is_fixed` returns true keep their offset.
 ///
 /// # Errors
-/// A container must keep its offset, but the containers before it extend beyond that offset.
+/// A container must keep its offset, but the containers before it extend beyond that offset. Or
+/// `align` is not that of a section.
 pub(super) fn lay_out(
     piece: &FileSlice,
     blocks: Vec<Block>,
     align: u64,
     is_fixed: impl Fn(&Range<u64>) -> bool,
 ) -> Result<Changed> {
+    check_align(align)?;
     let mut bytes = Rope::default();
     let mut moved = Vec::new();
     let old_end = blocks.last().map_or(0, |block| block.old.end);

@@ -14,7 +14,7 @@ use super::images::MergedUnit;
 use super::lockstep::{Build, Location, Locations, Shape};
 use crate::contents::inflate;
 use crate::contents::tree::{Node, NodeKind};
-use crate::edit::containers::{Block, lay_out, new_start};
+use crate::edit::containers::{Block, check_align, lay_out, new_start};
 use crate::edit::{Changed, Levels, Moved, Outcome, compress};
 use offld_system::io::file_slice::{FileSlice, Spool};
 use offld_system::io::rope::Rope;
@@ -274,14 +274,15 @@ impl Row {
                         fixed.old.start
                     );
                 }
-                Ok(side_by_side(piece, listed, align))
+                side_by_side(piece, listed, align)
             }
         }
     }
 }
 
 /// Places containers one after another.
-fn side_by_side(piece: &FileSlice, listed: Vec<Listed>, align: u64) -> LaidOut {
+fn side_by_side(piece: &FileSlice, listed: Vec<Listed>, align: u64) -> Result<LaidOut> {
+    check_align(align)?;
     let mut changed = Changed::default();
     let mut placed = Vec::new();
     for Listed {
@@ -313,7 +314,7 @@ fn side_by_side(piece: &FileSlice, listed: Vec<Listed>, align: u64) -> LaidOut {
             .bytes
             .pad_to(changed.bytes.size().next_multiple_of(align.max(1)));
     }
-    LaidOut::New { changed, placed }
+    Ok(LaidOut::New { changed, placed })
 }
 
 impl Joiner<'_> {
