@@ -148,8 +148,7 @@ fn is_cut(name: &[u8], whole: &str) -> bool {
     name.len() == PE_NAME && whole.as_bytes().starts_with(name)
 }
 
-/// Returns the name of a section of a COFF object without the part after the `$`, by which linkers
-/// sort.
+/// Returns the name of a COFF section up to the `$`. Linkers sort sections by the rest.
 pub fn without_sort_key(name: &[u8]) -> &[u8] {
     name.split(|byte| *byte == b'$').next().unwrap_or_default()
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::support::{Outcome, Work, made, output, passed, shown, text, with_llvm};
+use crate::support::{Outcome, Work, made, offld, output, passed, shown, text, with_llvm};
 use rows::Row;
 
 /// A tool that reads files.
@@ -84,6 +84,24 @@ fn check(row: &Row) -> Outcome {
     passed()
 }
 
+/// Starts `tool`, `offld` or one of its other names, with limited memory.
+fn limited(work: &Work, tool: &str) -> Command {
+    let tool = if tool == "offld" {
+        offld()
+    } else {
+        made().links.join(tool)
+    };
+    let mut command = work.command("/bin/sh");
+    command
+        .args([
+            "-c",
+            &format!("ulimit -d {MEMORY} || exit 99; exec \"$0\" \"$@\""),
+        ])
+        .arg(tool)
+        .env("RAYON_NUM_THREADS", "2");
+    command
+}
+
 impl Reader {
     fn command(self, work: &Work, file: &str) -> Command {
         let (tool, words): (&str, Vec<String>) = match self {
@@ -131,20 +149,8 @@ impl Reader {
                 ("clang-linker-wrapper", rest.map(String::from).to_vec())
             }
         };
-        let tool = if tool == "offld" {
-            crate::support::offld()
-        } else {
-            made().links.join(tool)
-        };
-        let mut command = work.command("/bin/sh");
-        command
-            .args([
-                "-c",
-                &format!("ulimit -d {MEMORY} || exit 99; exec \"$0\" \"$@\""),
-            ])
-            .arg(tool)
-            .args(words);
-        command.env("RAYON_NUM_THREADS", "2");
+        let mut command = limited(work, tool);
+        command.args(words);
         command
     }
 

@@ -1,5 +1,5 @@
 //! Random changes of intact files, given to every command that reads or edits them. A command ends
-//! with one of its own statuses and no panic, within limits of time and memory. After an error it
+//! with one of its own statuses and no panic, within limits of time, memory and size. After an error it
 //! leaves no output, and it never leaves temporary files.
 
 use std::path::Path;
@@ -8,9 +8,12 @@ use std::time::Instant;
 use libtest_mimic::{Failed, Trial};
 
 use super::samples::{Samples, samples};
-use super::{LONGEST, MEMORY, TARGET};
+use super::{LONGEST, TARGET, limited};
 use crate::effort::rounds;
-use crate::support::{Outcome, Random, Work, made, offld, output, passed, shown, text, with_llvm};
+use crate::support::{Outcome, Random, Work, output, passed, shown, text, with_llvm};
+
+/// The limit on the size of an output in bytes. The intact files have a few KiB.
+const LARGEST: u64 = 64 << 20;
 
 /// A command: `offld` or one of its other names, and its arguments. `FILE` stands for the changed
 /// file, `OUT` for its output, and `OTHER` for an intact file.
@@ -149,11 +152,6 @@ fn all(samples: &Samples) -> [&[u8]; 10] {
 fn check(one: &FrontEnd) -> Outcome {
     let files = all(samples()?);
     let work = Work::new();
-    let tool = if one.tool == "offld" {
-        offld()
-    } else {
-        made().links.join(one.tool)
-    };
     for seed in 0..rounds("changed files for each command", 20_000u64, 40) {
         let mut random = Random(seed);
         let (good, other) = (
@@ -163,20 +161,13 @@ fn check(one: &FrontEnd) -> Outcome {
         let changed = damaged(&mut random, good, other);
         work.file("file", &changed);
         work.file("other", good);
-        let mut command = work.command("/bin/sh");
-        command
-            .args([
-                "-c",
-                &format!("ulimit -d {MEMORY} || exit 99; exec \"$0\" \"$@\""),
-            ])
-            .arg(&tool)
-            .args(one.args.iter().map(|arg| {
-                arg.replace("FILE", "file")
-                    .replace("OTHER", "other")
-                    .replace("OUT", "out")
-                    .replace("TARGET", TARGET)
-            }))
-            .env("RAYON_NUM_THREADS", "2");
+        let mut command = limited(&work, one.tool);
+        command.args(one.args.iter().map(|arg| {
+            arg.replace("FILE", "file")
+                .replace("OTHER", "other")
+                .replace("OUT", "out")
+                .replace("TARGET", TARGET)
+        }));
         let start = Instant::now();
         let ended = output(&mut command)?;
         let (status, stderr) = (ended.status.code(), text(&ended.stderr));
@@ -192,6 +183,9 @@ fn check(one: &FrontEnd) -> Outcome {
         let out = work.path().join("out");
         if status != Some(0) && has_contents(&out) {
             return Err(context("an output after an error"));
+        }
+        if out.metadata().is_ok_and(|meta| meta.len() > LARGEST) {
+            return Err(context("a huge output"));
         }
         work.expect_no_temps()
             .map_err(|_| context("temporary files are left"))?;

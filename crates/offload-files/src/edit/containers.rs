@@ -436,8 +436,8 @@ pub(super) fn new_start(old: u64, end: u64, align: u64) -> u64 {
 /// which `is_fixed` returns true keep their offset.
 ///
 /// # Errors
-/// A container must keep its offset, but the containers before it extend beyond that offset. Or
-/// `align` is not that of a section.
+/// A container must keep its offset, but the containers before it extend beyond that offset, or
+/// `align` is that of a damaged section.
 pub(super) fn lay_out(
     piece: &FileSlice,
     blocks: Vec<Block>,

@@ -356,7 +356,8 @@ pub const HIP_SECTION: ImageSection = ImageSection {
     listed: false,
 };
 
-/// The first word of the struct that is passed to HIP's runtime, if the device code is in the program.
+/// The first word of the struct that is passed to HIP's runtime, if the device code is in the
+/// program.
 pub const HIP_MAGIC: u32 = u32::from_be_bytes(*b"HIPF");
 
 /// The runtime's function that takes the struct and returns a handle.

@@ -136,7 +136,7 @@ fn written(linker: &str) -> Outcome {
     passed()
 }
 
-/// clang reports on the commands that it runs.
+/// clang writes about each command that it runs. A hit runs none, so such links are not cached.
 fn reported() -> Outcome {
     let Some(hunt) = Hunt::new("ld.lld", &std::env::temp_dir())? else {
         return missing("ld.lld");
