@@ -61,16 +61,16 @@ impl Folder {
     /// is open to others.
     pub(crate) fn private(parent: &Path, name: &str) -> io::Result<Folder> {
         let parent = rustix::fs::openat(CWD, parent, folder_flags(), Mode::empty())?;
-        match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let fd = rustix::fs::openat(
-            &parent,
-            name,
-            folder_flags() | OFlags::NOFOLLOW,
-            Mode::empty(),
-        )?;
+        let flags = folder_flags() | OFlags::NOFOLLOW;
+        let open = || rustix::fs::openat(&parent, name, flags, Mode::empty());
+        // A process without a free descriptor fails here, and creates no directory.
+        let fd = match open() {
+            Err(Errno::NOENT) => match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => open()?,
+                Err(error) => return Err(error.into()),
+            },
+            opened => opened?,
+        };
         let stat = rustix::fs::fstat(&fd)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return Err(io::Error::other("not a directory"));
@@ -82,6 +82,11 @@ impl Folder {
             return Err(io::Error::other("accessible to other users"));
         }
         Ok(Folder { fd, owner: None })
+    }
+
+    /// Another descriptor of this directory.
+    pub(crate) fn spare(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
     }
 
     /// Opens the directory `names` below this one: `b/a0`.

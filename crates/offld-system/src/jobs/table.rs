@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,7 +64,8 @@ pub(super) struct Table {
     path: PathBuf,
     folder: Folder,
     lock: File,
-    own: File,
+    /// `None` until it is created, and while the table is dropped.
+    own: Option<File>,
     name: String,
     namespace: u64,
 }
@@ -104,33 +106,41 @@ impl Table {
 
     fn open_in(parent: &Path, name: &str) -> io::Result<Table> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let (folder, lock) = locked_folder(parent, name)?;
-        let path = parent.join(name);
+        let (folder, lock, spare) = locked_folder(parent, name)?;
         let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
         // Processes of two containers may have the same id.
-        let name = format!(
+        let file = format!(
             "{VERSION}.{namespace}.{}.{}",
             std::process::id(),
             COUNT.fetch_add(1, Ordering::Relaxed)
         );
-        // An existing file of this name belongs to a killed process that had the same id.
-        let own = folder.create(&name).or_else(|_| {
-            let old = folder.open_to_change(&name)?;
-            old.try_lock()?;
-            Ok::<File, io::Error>(old)
-        });
-        let own = own.and_then(|own| own.try_lock().map(|()| own).map_err(io::Error::from));
-        // The contents belong to the killed process.
-        let own = own.and_then(|own| own.set_len(0).map(|()| own));
-        let _ = lock.unlock();
-        Ok(Table {
-            path,
-            own: own?,
+        // If the file cannot be created, dropping the table removes what is not in use.
+        let mut table = Table {
+            path: parent.join(name),
             folder,
             lock,
-            name,
+            own: None,
+            name: file,
             namespace,
-        })
+        };
+        let own = table.create_own();
+        drop(spare);
+        let _ = table.lock.unlock();
+        table.own = Some(own?);
+        Ok(table)
+    }
+
+    fn create_own(&self) -> io::Result<File> {
+        // An existing file of this name belongs to a killed process that had the same id.
+        let own = self.folder.create(&self.name).or_else(|_| {
+            let old = self.folder.open_to_change(&self.name)?;
+            old.try_lock()?;
+            Ok::<File, io::Error>(old)
+        })?;
+        own.try_lock()?;
+        // The contents belong to the killed process.
+        own.set_len(0)?;
+        Ok(own)
     }
 
     /// Waits until no other process reads or writes the table.
@@ -150,7 +160,10 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        let _ = self.folder.remove(OsStr::new(&self.name));
+        // Its descriptor may be the only one with which the directory can be read.
+        if self.own.take().is_some() {
+            let _ = self.folder.remove(OsStr::new(&self.name));
+        }
         // A process that opens the table meanwhile waits for the lock, and then notices that the
         // file is gone (`locked_folder`). This process notices it too: after another process has
         // removed the lock file, the directory may hold a new lock file, and files that are
@@ -158,7 +171,7 @@ impl Drop for Table {
         if let Ok(locked) = self.lock()
             && self.lock.metadata().is_ok_and(|lock| lock.nlink() > 0)
             && locked.others().is_empty()
-            && self.folder.entries().iter().all(|entry| entry.name == LOCK)
+            && matches!(&self.folder.entries()[..], [only] if only.name == LOCK)
         {
             let _ = self.folder.remove(OsStr::new(LOCK));
             let _ = std::fs::remove_dir(&self.path);
@@ -210,7 +223,9 @@ impl Locked<'_> {
             "{VERSION} {pid} {namespace} {jobs} {threads} {memory} {}\n",
             u8::from(*alone)
         );
-        let mut own = &self.0.own;
+        let Some(mut own) = self.0.own.as_ref() else {
+            return Ok(());
+        };
         own.rewind()?;
         own.set_len(0)?;
         own.write_all(text.as_bytes())
@@ -224,17 +239,27 @@ impl Drop for Locked<'_> {
 }
 
 /// Opens the directory `name` in `parent` and locks it. Another process may remove both before the
-/// lock is held.
-fn locked_folder(parent: &Path, name: &str) -> io::Result<(Folder, File)> {
+/// lock is held. The third result is a descriptor to close before the directory has to be read.
+fn locked_folder(parent: &Path, name: &str) -> io::Result<(Folder, File, OwnedFd)> {
     let begun = Instant::now();
     loop {
-        let folder = Folder::private(parent, name);
-        let lock = folder.and_then(|folder| folder.open_to_change(LOCK).map(|lock| (folder, lock)));
-        match lock {
-            Ok((folder, lock)) => {
+        let opened = Folder::private(parent, name).and_then(|folder| {
+            let files = folder
+                .spare()
+                .and_then(|spare| Ok((folder.open_to_change(LOCK)?, spare)));
+            if let Err(error) = &files
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                // Fails if another process uses the directory.
+                let _ = std::fs::remove_dir(parent.join(name));
+            }
+            files.map(|(lock, spare)| (folder, lock, spare))
+        });
+        match opened {
+            Ok((folder, lock, spare)) => {
                 take(&lock)?;
                 if lock.metadata()?.nlink() > 0 {
-                    return Ok((folder, lock));
+                    return Ok((folder, lock, spare));
                 }
             }
             Err(error)
@@ -398,7 +423,7 @@ mod tests {
         assert_eq!(seen(&second).jobs, 1);
         // As after a kill: the file remains, and its lock is gone.
         let left = dir.path().join("offld").join(&third.name);
-        third.own.unlock().unwrap();
+        third.own.as_ref().unwrap().unlock().unwrap();
         std::mem::forget(third);
         let all = seen(&first);
         assert_eq!((all.jobs, all.alone), (2, false));
@@ -449,7 +474,7 @@ mod tests {
         ending.folder.remove(OsStr::new(LOCK)).unwrap();
         let new = Table::open_in(dir.path(), "offld").unwrap();
         // `open_in` creates the file before it locks it.
-        new.own.unlock().unwrap();
+        new.own.as_ref().unwrap().unlock().unwrap();
         drop(ending);
         assert!(dir.path().join("offld").join(&new.name).exists());
         assert!(dir.path().join("offld").join(LOCK).exists());
