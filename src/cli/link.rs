@@ -258,7 +258,7 @@ pub(super) fn links(options: Links, _shell: &Arc<Shell>) -> Result<()> {
 /// Creates the symlinks in `folder` and returns their paths. Replaces existing symlinks; an
 /// existing file is an error.
 fn make_links(folder: &Path, as_ld: bool) -> Result<Vec<PathBuf>> {
-    let me = std::env::current_exe().context("cannot find the executable of offld")?;
+    let me = offld_system::run::own_executable().context("cannot find the executable of offld")?;
     fs::create_dir_all(folder)
         .with_context(|| format!("cannot create directory `{}`", folder.display()))?;
     let mut made = Vec::new();

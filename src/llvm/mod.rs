@@ -282,7 +282,7 @@ pub(crate) fn find_program() -> Result<PathBuf> {
         }
         return Ok(path);
     }
-    let own = std::env::current_exe()
+    let own = run::own_executable()
         .context("cannot determine the path of offld, next to which offld-llvm is installed")?;
     let candidates = candidates(own.parent().unwrap_or(Path::new("/")));
     match candidates.iter().find(|place| place.is_file()) {

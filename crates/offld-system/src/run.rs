@@ -700,6 +700,16 @@ impl Drop for Guardian {
     }
 }
 
+/// Returns the path of the running executable. Without `/proc`, as in some build roots, that is the
+/// program that the first word of the command line leads to. LLVM's tools find themselves likewise.
+pub fn own_executable() -> io::Result<PathBuf> {
+    std::env::current_exe().or_else(|error| {
+        let called = std::env::args_os().next().unwrap_or_default();
+        let found = which::which(called).map_err(|_| error)?;
+        found.canonicalize()
+    })
+}
+
 /// Returns the directory of the path that offld was called by, if the call contains a path, and the
 /// directory of its executable.
 pub fn our_folders() -> impl Iterator<Item = PathBuf> {
@@ -707,7 +717,7 @@ pub fn our_folders() -> impl Iterator<Item = PathBuf> {
         .next()
         .map(PathBuf::from)
         .filter(|name| name.parent().is_some_and(|dir| dir != Path::new("")));
-    let ours = [called, std::env::current_exe().ok()];
+    let ours = [called, own_executable().ok()];
     ours.into_iter()
         .flatten()
         .filter_map(|me| me.parent().map(Path::to_path_buf))
@@ -735,7 +745,7 @@ pub fn is_ourselves(path: &Path) -> bool {
         let (a, b) = (std::fs::metadata(a).ok()?, std::fs::metadata(b).ok()?);
         Some((a.dev(), a.ino()) == (b.dev(), b.ino()))
     };
-    std::env::current_exe().is_ok_and(|me| same(&me, path) == Some(true))
+    own_executable().is_ok_and(|me| same(&me, path) == Some(true))
 }
 
 #[cfg(test)]

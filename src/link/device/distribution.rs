@@ -375,7 +375,7 @@ fn takes(compiler: &Compiler, triple: &str, options: &[String]) -> bool {
 /// Returns a path that leads to the current executable and ends in `offld`. Under other names, the
 /// executable acts as other tools. If necessary, a symlink is created next to `image`.
 fn own_executable(image: &Path) -> Result<PathBuf, String> {
-    let me = std::env::current_exe()
+    let me = run::own_executable()
         .map_err(|error| format!("cannot determine the path of offld: {error}"))?;
     if me.file_name().is_some_and(|name| name == "offld") {
         return Ok(me);

@@ -61,7 +61,7 @@ pub(crate) fn examine(request: &Request, session: &Session) -> Report {
             .iter()
             .any(|link| link.kind == Kind::OpenMpHost && link.link),
         offld: Own {
-            path: std::env::current_exe().ok(),
+            path: offld_system::run::own_executable().ok(),
             names: toolchain::folder_of_names(),
         },
         offld_llvm,
