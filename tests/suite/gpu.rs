@@ -110,16 +110,25 @@ fn hip_object(work: &Work, name: &str, as_object: bool, args: &[&str]) -> Result
 /// A link of objects that call each other does not count the resources of the called functions. It
 /// warns once, and `check` does not answer yes.
 fn amd_objects() -> Outcome {
-    // Whether the kernel and the function are in object files, the called expression, and whether
-    // an object calls another input.
-    let cases = [
-        (true, true, "callee(p[1])", true),
-        (true, false, "callee(p[1])", true),
-        (false, false, "callee(p[1])", false),
-        (true, true, "variable", false),
-        (true, true, "p[1]", false),
+    // Whether the kernel and the function are in object files, the called expression, options,
+    // and whether code that is compiled by itself calls another input.
+    const CALL: &str = "callee(p[1])";
+    const EACH: &[&str] = &[
+        "-Wl,--no-lto",
+        "-Wl,--device-compiler=amdgcn-amd-amdhsa=-nogpulib",
     ];
-    for (kernel, function, what, warns) in cases {
+    const NONE: &[&str] = &[];
+    let cases = [
+        (true, true, CALL, NONE, true),
+        (true, false, CALL, NONE, true),
+        (false, false, CALL, NONE, false),
+        (false, false, CALL, EACH, true),
+        (false, true, CALL, EACH, true),
+        (true, true, "variable", NONE, false),
+        (true, true, "p[1]", NONE, false),
+        (false, false, "p[1]", EACH, false),
+    ];
+    for (kernel, function, what, options, warns) in cases {
         let work = Work::new();
         hip_object(
             &work,
@@ -140,17 +149,26 @@ fn amd_objects() -> Outcome {
             "both.so",
             "-B",
         ]);
-        let linked = output(link.arg(&made().links))?;
+        let linked = output(link.arg(&made().links).args(options))?;
         ensure(linked.status.success(), || shown(&link, &linked))?;
         let stderr = text(&linked.stderr);
-        let warning = "kernel `kern` in kernel.o: .llvm.offloading calls `callee` in function.o: .llvm.offloading";
-        let named = format!("objects {kernel} {function}, {what}: {stderr}");
-        ensure(stderr.contains(warning) == warns, || named.clone())?;
+        // The calls of bitcode are not known by their callers.
+        let caller = if kernel { "kernel `kern`" } else { "the code" };
+        let warning = format!(
+            "{caller} in kernel.o: .llvm.offloading calls `callee` in function.o: .llvm.offloading"
+        );
+        let named = format!("objects {kernel} {function}, {what}, {options:?}: {stderr}");
+        ensure(stderr.contains(&warning) == warns, || named.clone())?;
         ensure(
             stderr.matches("too few registers").count() == usize::from(warns),
             || named.clone(),
         )?;
-        ensure(!warns || stderr.contains("-foffload-lto"), || named.clone())?;
+        let remedy = if kernel {
+            "with -foffload-lto"
+        } else {
+            "without --no-lto"
+        };
+        ensure(!warns || stderr.contains(remedy), || named.clone())?;
         for args in [
             &["check", "both.so"][..],
             &["check", "--for", "gfx90a", "both.so"],

@@ -388,9 +388,14 @@ pub(super) fn warn_of_object_calls(
         } => format!("kernel `{}`", printable(&caller)),
         Call { caller, .. } => format!("function `{}`", printable(&caller)),
     };
+    let remedy = if magic::is_bitcode(&from.bytes) {
+        "Link without --no-lto"
+    } else {
+        "Compile the device code with -foffload-lto"
+    };
     shell.warn(&format!(
         "kernels for {} may get too few registers and too little scratch memory: {caller} in {} calls `{}` in {}, and the linker \
-         does not count the resources of functions in other objects. Compile the device code with -foffload-lto",
+         does not count the resources of functions in other objects. {remedy}",
         job.target,
         from.origin,
         printable(&call.callee),
