@@ -88,6 +88,7 @@ mod signals;
 mod size;
 mod stable_names;
 mod support;
+mod surroundings;
 mod targets;
 mod terminal;
 mod units;
@@ -120,7 +121,7 @@ fn main() -> ExitCode {
         host_bitcode host_outputs launcher lit llvm_program lto malformed log many
         nvcc nvidia kinds kpack late cuda packager python random_links releases reproduce
         terminal units without_llvm wrapper archives device_links ld_offld
-        registration setup signals stable_names targets usage
+        registration setup signals stable_names surroundings targets usage
     };
     let documented = docs::trials(&trials);
     trials.extend(documented);

@@ -200,7 +200,11 @@ fn hip_objects() -> Outcome {
         run(work
             .command(llvm("llvm-ar"))
             .args(["rcs", "libgeneric.a", "generic.o"]))?;
-        for inputs in [["generic.o", "specific.o"], ["specific.o", "generic.o"]] {
+        for inputs in [
+            ["generic.o", "specific.o"],
+            ["specific.o", "generic.o"],
+            ["specific.o", "libgeneric.a"],
+        ] {
             for asked in [targets, &["gfx90a:xnack+"]] {
                 run(&mut without_runtime(link_hip(&work, &inputs, asked)))?;
                 let kernels = run(work

@@ -1,10 +1,13 @@
 //! Remote caches with altered objects: each counts as a miss, and one line reports it.
 
+use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
+use rustix::fs::{CWD, Mode, mkfifoat};
 
-use super::super::support::{Outcome, Work, passed};
+use super::super::support::{Outcome, Work, ensure, passed};
 use super::servers::{Server, Strange};
 use super::{Machine, key, named, noise, redis_url, shared, web_url};
 
@@ -13,6 +16,7 @@ pub(super) fn trials() -> Vec<Trial> {
         shared("damaged_in_redis", &["redis-server"], damaged_in_redis),
         shared("damaged_files", &["nginx"], damaged_files),
         shared("another_blob_in_its_place", &[], another_in_its_place),
+        shared("what_is_no_file_in_a_folder", &[], no_files),
         shared("garbage_for_everything", &[], garbage),
     ]
 }
@@ -109,10 +113,61 @@ fn another_in_its_place() -> Outcome {
     passed()
 }
 
+/// A pipe that nobody writes to, a device without an end, a sparse file, a directory and a loop of
+/// links, in the places of objects in a directory.
+fn no_files() -> Outcome {
+    let folder = Work::new();
+    let url = format!("file://{}", folder.path().display());
+    let writer = Machine::new(&url)?;
+    let name = writer.put(key(1), b"record", b"blob")?;
+    writer.cache.finish();
+    let each = Duration::from_secs(5);
+    let objects = [format!("r/{}", key(1)), format!("b/{name}")];
+    type Put<'p> = (&'static str, &'p dyn Fn(&Path) -> std::io::Result<()>);
+    let puts: [Put<'_>; 5] = [
+        ("a pipe", &|path| {
+            Ok(mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)?)
+        }),
+        ("a device", &|path| symlink("/dev/zero", path)),
+        ("a sparse file", &|path| {
+            std::fs::File::create(path)?.set_len(1 << 40)
+        }),
+        ("a directory", &|path| std::fs::create_dir(path)),
+        ("a loop", &|path| symlink(path, path)),
+    ];
+    for (what, put) in puts {
+        for object in &objects {
+            let path = folder.path().join(object);
+            let before = std::fs::read(&path)?;
+            std::fs::remove_file(&path)?;
+            put(&path)?;
+            let machine = Machine::hasty(&url, each)?;
+            let started = Instant::now();
+            let got = (machine.record(key(1)), machine.fetch(name)?);
+            machine.cache.finish();
+            let took = started.elapsed();
+            ensure(took < each * 2, || format!("{what}: {took:?}"))?;
+            ensure(got.0.is_none() || got.1.is_none(), || {
+                format!("{what} as {object}: {got:?}")
+            })?;
+            machine
+                .one_line(&[])
+                .map_err(|failed| format!("{what} as {object}: {failed:?}"))?;
+            if path.is_dir() {
+                std::fs::remove_dir(&path)?;
+            } else {
+                std::fs::remove_file(&path)?;
+            }
+            std::fs::write(&path, before)?;
+        }
+    }
+    passed()
+}
+
 /// The answer of a captive portal to every request.
 fn garbage() -> Outcome {
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n<html>Welcome!</html>\n";
-    let server = Strange::slow(answer, std::time::Duration::ZERO)?;
+    let server = Strange::slow(answer, Duration::ZERO)?;
     let machine = Machine::new(&format!("http://127.0.0.1:{}/", server.port))?;
     for number in 1..5 {
         assert_eq!(

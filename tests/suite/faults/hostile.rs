@@ -115,6 +115,8 @@ fn inputs(work: &Work) -> Outcome {
         "images",
         &[Image::hip("gfx90a", b"A"), Image::hip("gfx908", b"B")],
     )?;
+    work.fat("one.o", &[Image::hip("gfx90a", b"A")])?;
+    std::fs::copy(work.path().join("one.o"), work.path().join("two.o"))?;
     passed()
 }
 
@@ -124,7 +126,7 @@ fn readers() -> Outcome {
     inputs(&work)?;
     let image = format!("--image=file=large,triple={AMD},arch=gfx90a,kind=hip");
     let targets = format!("-targets=host-{HOST}-,hip-{AMD}--gfx90a");
-    let lines: [(&str, &[&str]); 9] = [
+    let lines: [(&str, &[&str]); 11] = [
         ("llvm-offload-binary", &["-o", "pipe", &image]),
         (
             "clang-offload-bundler",
@@ -141,6 +143,8 @@ fn readers() -> Outcome {
             &["prune", "--keep", "gfx90a", "images", "-o", "pipe"],
         ),
         ("offld", &["strip-device", "images", "-o", "pipe"]),
+        ("offld", &["merge", "one.o", "two.o", "-o", "pipe"]),
+        ("offld", &["diff", "--save", "pipe", "images"]),
         (
             "offld",
             &["replace", "--image", "0=large", "images", "-o", "pipe"],

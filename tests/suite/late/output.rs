@@ -154,13 +154,15 @@ fn states(linker: &'static str) -> Outcome {
     };
     work.fat("in.o", &[Image::amd("gfx90a", "A")])?;
     let mut late_ones = 0;
-    for (number, (name, make)) in STATES.iter().enumerate() {
+    let itself: [(State, &str); 1] = [(("the input itself", |_| Ok(())), "in.o")];
+    let states = STATES.map(|state| (state, "out"));
+    for (number, ((name, make), out)) in states.into_iter().chain(itself).enumerate() {
         let [by_linker, late] = ["off", "on"].map(|late| {
             let at = work.path().join(format!("{number}-{late}"));
             fs::create_dir(&at)?;
             fs::copy(work.path().join("in.o"), at.join("in.o"))?;
             make(&at)?;
-            let ended = output(&mut link(&work, &program, &at, late, "out"))?;
+            let ended = output(&mut link(&work, &program, &at, late, out))?;
             late_ones += usize::from(String::from_utf8_lossy(&ended.stderr).contains("/.offld-"));
             let mut names = settled_names(&at)?;
             names.retain(|name| !name.ends_with(".delete"));

@@ -122,6 +122,16 @@ fn hidden() -> Outcome {
         ensure(kernels.contains(" seen\n") != visible.is_empty(), || {
             kernels.clone()
         })?;
+        // The host registers hidden variables, too. It does not register functions.
+        work.run(offld(), ["inspect", "--extract", "images", "lib.so"])?;
+        let symbols = work.run(
+            "sh",
+            [
+                "-c",
+                &format!("{} -sW images/*", llvm("llvm-readelf").display()),
+            ],
+        )?;
+        expect_in(&symbols, " variable\n")?;
         for args in [
             &["check", "lib.so"][..],
             &["check", "--for", "sm_80", "lib.so"],
