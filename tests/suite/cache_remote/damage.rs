@@ -16,7 +16,7 @@ pub(super) fn trials() -> Vec<Trial> {
         shared("damaged_in_redis", &["redis-server"], damaged_in_redis),
         shared("damaged_files", &["nginx"], damaged_files),
         shared("another_blob_in_its_place", &[], another_in_its_place),
-        shared("what_is_no_file_in_a_folder", &[], no_files),
+        shared("pipes_and_devices_in_a_folder", &[], no_files),
         shared("garbage_for_everything", &[], garbage),
     ]
 }

@@ -114,7 +114,7 @@ impl Table {
             std::process::id(),
             COUNT.fetch_add(1, Ordering::Relaxed)
         );
-        // If the file cannot be created, dropping the table removes what is not in use.
+        // If the file cannot be created, the dropped table removes the unused directory.
         let mut table = Table {
             path: parent.join(name),
             folder,

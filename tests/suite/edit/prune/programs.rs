@@ -183,8 +183,8 @@ pub(super) fn link(
     is_one: bool,
 ) -> Result<(), Failed> {
     let inputs = inputs()?;
-    // mold 2.37 does not fill all relocations of a static program, and what was in an existing
-    // output stays there.
+    // mold 2.37 does not write all relocations of a static program. The bytes of an existing
+    // output stay there.
     let _ = std::fs::remove_file(work.path().join(kind.file()));
     let linker = match linker {
         "ld.lld" => llvm(linker).display().to_string(),
