@@ -92,21 +92,21 @@ impl Program {
         command
     }
 
-    /// What a link that fails prints, or `None` if it succeeds. Fails if the program has other
-    /// bytes, or if there is no error message, an output or a temporary file after an error.
+    /// The output of a failed link, or `None` after success. Fails if the program has other bytes.
+    /// Also fails if a failed link prints no error, or leaves a program or a temporary file.
     fn error_of(&self, command: &mut Command) -> Result<Option<String>, Failed> {
         let _ = std::fs::remove_file(self.output());
         let ended = output(command)?;
         self.work
             .expect_no_temps()
-            .map_err(|failed| said(command, &ended, &failed))?;
+            .map_err(|failed| with_output(command, &ended, &failed))?;
         if ended.status.success() {
             ensure(std::fs::read(self.output())? == self.expected, || {
                 shown(command, &ended) + "the program has other bytes"
             })?;
             return Ok(None);
         }
-        expect_no_file(&self.output()).map_err(|failed| said(command, &ended, &failed))?;
+        expect_no_file(&self.output()).map_err(|failed| with_output(command, &ended, &failed))?;
         ensure(
             ended.status.code().is_some() && text(&ended.stderr).contains("error"),
             || shown(command, &ended),
@@ -122,7 +122,7 @@ impl Program {
     }
 }
 
-fn said(command: &Command, ended: &Output, failed: &Failed) -> Failed {
+fn with_output(command: &Command, ended: &Output, failed: &Failed) -> Failed {
     format!(
         "{}{}",
         shown(command, ended),
