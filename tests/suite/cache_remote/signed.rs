@@ -71,7 +71,7 @@ pub(super) fn key_file(folder: &Path, number: u8) -> Result<PathBuf, Failed> {
 }
 
 /// The settings of a machine with long timeouts and the key of this number.
-fn settings(url: &str, number: Option<u8>) -> Result<RemoteSettings, Failed> {
+pub(super) fn settings(url: &str, number: Option<u8>) -> Result<RemoteSettings, Failed> {
     let work = Work::new();
     let read = |number| {
         SecretKey::read(&key_file(work.path(), number)?)

@@ -579,14 +579,18 @@ fn fatbinary(zeros: u64, parts: usize, size: usize) -> Result<Vec<u8>, Failed> {
 fn memory() -> Outcome {
     let work = Work::new();
     work.file("fatbin", fatbinary(512 << 20, 1, 1 << 20)?);
-    let sized = run(&mut tool(&work, "offld", &["size", "fatbin"]))?;
-    expect_in(&sized, "512M")?;
-    for words in [
-        &["size", "fatbin"][..],
-        &["inspect", "fatbin"],
-        &["inspect", "--extract", "out", "fatbin"],
-    ] {
-        at_most_memory(&mut tool(&work, "offld", words), 150)?;
+    // Several threads may unpack the images of one file at the same time.
+    work.file("four", fatbinary(128 << 20, 4, 1 << 20)?);
+    for file in ["fatbin", "four"] {
+        let sized = run(&mut tool(&work, "offld", &["size", file]))?;
+        expect_in(&sized, "512M")?;
+        for words in [
+            &["size", file][..],
+            &["inspect", file],
+            &["inspect", "--extract", "out", file],
+        ] {
+            at_most_memory(&mut tool(&work, "offld", words), 150)?;
+        }
     }
     passed()
 }

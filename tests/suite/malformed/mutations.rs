@@ -152,7 +152,7 @@ fn all(samples: &Samples) -> [&[u8]; 10] {
 fn check(one: &FrontEnd) -> Outcome {
     let files = all(samples()?);
     let work = Work::new();
-    for seed in 0..rounds("changed files for each command", 20_000u64, 40) {
+    for seed in 0..rounds("changed files for each command", 4_000u64, 40) {
         let mut random = Random(seed);
         let (good, other) = (
             files[random.below(files.len())],
