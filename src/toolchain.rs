@@ -2,7 +2,6 @@
 //! OpenMP runtime. Runs only two commands: `clang -dumpversion` if the path does not contain the
 //! version, and `--version` of a named compiler whose file name does not contain `clang`.
 
-use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
@@ -190,13 +189,29 @@ pub(crate) fn release_of(path: &Path) -> Option<u32> {
 /// output of `-dumpversion`.
 fn major_of(path: &Path) -> Option<u32> {
     let real = path.canonicalize().ok()?;
-    let numbered =
-        |text: &OsStr, prefix: &str| text.to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
-    let by_name = real.file_name().and_then(|name| numbered(name, "clang-"));
-    let by_folder = || real.iter().find_map(|part| numbered(part, "llvm-"));
+    let by_name = real
+        .file_name()
+        .and_then(|name| name.to_str()?.strip_prefix("clang-")?.parse().ok());
     by_name
-        .or_else(by_folder)
+        .or_else(|| release_in_path(&real))
         .or_else(|| llvm_major(&run::stdout_of(&real, &["-dumpversion"])?))
+}
+
+/// Returns the major version of the ld.lld at `path`, from the path (`…/llvm-19/bin/ld.lld`), else
+/// from the output of `--version`.
+pub(crate) fn lld_release(path: &Path) -> Option<u32> {
+    let real = path.canonicalize().ok()?;
+    release_in_path(&real).or_else(|| {
+        let version = run::stdout_of(path, &["--version"])?;
+        let (_, number) = version.split_once("LLD ")?;
+        llvm_major(number)
+    })
+}
+
+/// Returns the release in the name of a directory of `path`, such as `llvm-19`.
+fn release_in_path(path: &Path) -> Option<u32> {
+    path.iter()
+        .find_map(|part| part.to_str()?.strip_prefix("llvm-")?.parse().ok())
 }
 
 /// Finds the clang driver that started offld, perhaps through a shell script, among the ancestors

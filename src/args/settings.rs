@@ -215,6 +215,8 @@ pub struct HostOptions {
     pub shared: bool,
     /// `-static`. `-Bstatic` only changes the state of the inputs after it.
     pub static_link: bool,
+    /// `--fortran-common` (`true`) or `--no-fortran-common`, whichever is last.
+    pub fortran_common: Option<bool>,
     /// `--gc-sections` or `--no-gc-sections`, whichever is last.
     pub gc_sections: bool,
     /// `-m`, the last one.
@@ -526,6 +528,8 @@ impl LinkSettings {
                 host.undefined.push(text(value));
                 host.late_undefined.push(text(value));
             }
+            Id::FortranCommon => host.fortran_common = Some(true),
+            Id::NoFortranCommon => host.fortran_common = Some(false),
             Id::GcSections => host.gc_sections = true,
             Id::NoGcSections => host.gc_sections = false,
             // GNU ld and gold read -G without a number as -shared.

@@ -446,6 +446,16 @@ fn host_options_for_scanning_are_read() {
             .host
             .gc_sections
     );
+    let fortran = |line| super::settings(line).host.fortran_common;
+    assert_eq!(
+        [
+            "a.o",
+            "--fortran-common a.o",
+            "--fortran-common --no-fortran-common a.o"
+        ]
+        .map(fortran),
+        [None, Some(true), Some(false)]
+    );
     assert!(super::settings("-G a.o").host.shared && !super::settings("-G 8 a.o").host.shared);
     assert_eq!(
         inputs("-b binary d --format=elf64-x86-64 a.o"),

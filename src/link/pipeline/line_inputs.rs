@@ -17,7 +17,7 @@ use crate::args::link_exe;
 use crate::args::settings::{Defsym, HostOptions, InputName, InputSpec, LinkSettings};
 use crate::link::inputs::search::{Naming, Search};
 use crate::link::inputs::{self, Inputs, Loaded, LoadedFile};
-use crate::link::scan::{Machine, SharedSymbols};
+use crate::link::scan::{HostFacts, Machine, SharedSymbols};
 use crate::link::select::{Load, Reading, SelectOptions, SharedLibrary};
 use crate::link::{device, host, scan};
 use crate::toolchain::{self, LinkerFamily};
@@ -185,13 +185,13 @@ impl Link<'_> {
                 .collect(),
             late_roots: late_undefined
                 .iter()
-                .chain(of_defsyms())
-                .chain(scripts().flat_map(|script| &script.needed))
+                .chain(assigned_in_line_order(inputs, defsyms))
                 .cloned()
                 .collect(),
             globs: globs(undefined_globs)?,
             shared,
             reading,
+            keeps_common: family.is_some_and(|family| self.keeps_common(family, facts)),
             loads,
             extracted: Vec::new(),
             shared_output: self.settings.host.shared,
@@ -203,6 +203,25 @@ impl Link<'_> {
                 .cloned()
                 .collect(),
         })
+    }
+
+    /// Whether the host linker extracts no archive members for common symbols. In ld.lld, this is
+    /// the default since LLVM 15, although its help says otherwise.
+    fn keeps_common(&self, family: LinkerFamily, facts: &[HostFacts<'_>]) -> bool {
+        match family {
+            LinkerFamily::Gold | LinkerFamily::Wild => true,
+            LinkerFamily::Gnu | LinkerFamily::Mold | LinkerFamily::Other => false,
+            LinkerFamily::Lld => match self.settings.host.fortran_common {
+                Some(extracts) => !extracts,
+                // The release of an unusual ld.lld is what it prints, which costs its start.
+                None => {
+                    let has_common =
+                        |facts: &HostFacts<'_>| facts.defined.iter().any(|symbol| symbol.common);
+                    !facts.iter().any(has_common)
+                        || toolchain::lld_release(&self.linker).is_none_or(|release| release >= 15)
+                }
+            },
+        }
     }
 }
 
@@ -273,6 +292,22 @@ fn reading(family: LinkerFamily) -> Reading {
         // symbol.
         LinkerFamily::Mold | LinkerFamily::Wild | LinkerFamily::Other => Reading::AnyOrder,
     }
+}
+
+/// Returns the symbols that `--defsym` and the assignments of scripts need, in the order of the
+/// command line. Which member ld.lld extracts first decides between weak definitions.
+fn assigned_in_line_order<'r>(
+    inputs: &'r Inputs,
+    defsyms: &'r [Defsym],
+) -> impl Iterator<Item = &'r String> {
+    let of_defsyms = defsyms.iter().map(|defsym| (defsym.token, &defsym.needs));
+    let of_scripts = inputs.loads.iter().filter_map(|load| match load.what {
+        Loaded::Script(script) => Some((load.token, &inputs.scripts[script].needed)),
+        Loaded::File(_) => None,
+    });
+    let mut needs: Vec<_> = of_defsyms.chain(of_scripts).collect();
+    needs.sort_by_key(|(token, _)| *token);
+    needs.into_iter().flat_map(|(_, needs)| needs)
 }
 
 /// Returns the files in the linker's reading order, with each of `defsyms` at its position. Also

@@ -300,6 +300,7 @@ fn rewrite(arg: &Arg, tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
         | Id::EndLib
         | Id::Entry
         | Id::Format
+        | Id::FortranCommon
         | Id::GcSections
         | Id::GpSize
         | Id::Library
@@ -309,6 +310,7 @@ fn rewrite(arg: &Arg, tokens: &[OsString]) -> (Rewrite, Option<OsString>) {
         | Id::LinkExport
         | Id::LinkNoDefaultLib
         | Id::NoAsNeeded
+        | Id::NoFortranCommon
         | Id::NoGcSections
         | Id::NoWholeArchive
         | Id::PopState

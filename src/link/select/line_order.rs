@@ -197,7 +197,9 @@ impl<'f> Line<'f> {
                 .into_iter()
                 .find_map(|name| match self.symbols.get(&name) {
                     Some(Symbol::Undefined(by)) => Some((name, *by)),
-                    Some(Symbol::Common) if !symbol.common => Some((name, Referrer::Line)),
+                    Some(Symbol::Common) if !symbol.common && !self.options.keeps_common => {
+                        Some((name, Referrer::Line))
+                    }
                     _ => None,
                 })
         })

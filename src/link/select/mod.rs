@@ -64,6 +64,8 @@ pub(crate) struct SelectOptions {
     pub shared: Vec<SharedLibrary>,
     /// The way in which the host linker reads its command line.
     pub reading: Reading,
+    /// Whether a common symbol extracts no archive member that defines it with a value.
+    pub keeps_common: bool,
     /// The files of the command line, in reading order.
     pub loads: Vec<Load>,
     /// Archive members that are read as objects, before all other files.

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use super::line_order::{self, Reading, Taken, names};
 use super::{SelectOptions, symbols};
-use crate::link::scan::{DeviceImage, HostFacts};
+use crate::link::scan::{Definition, DeviceImage, HostFacts};
 use offld_system::threads;
 use offload_formats::model::printable_name;
 
@@ -54,9 +54,19 @@ fn in_any_order(
     }
     let all = facts.iter().flat_map(|facts| &facts.defined);
     let common = all
-        .filter(|symbol| symbol.common)
+        .filter(|symbol| symbol.common && !options.keeps_common)
         .map(|symbol| symbol.name.as_ref())
         .collect();
+    // If common symbols extract nothing, they define their names for the members after them.
+    let mut defined_before: HashMap<&[u8], usize> = HashMap::new();
+    for (input_object, facts) in facts.iter().enumerate() {
+        let is_common = |symbol: &&Definition<'_>| symbol.common && options.keeps_common;
+        if !lazy[input_object] {
+            for symbol in facts.defined.iter().filter(is_common) {
+                defined_before.entry(&symbol.name).or_insert(input_object);
+            }
+        }
+    }
     let mut resolver = Resolver {
         common,
         strong: defined.iter().map(|name| name.as_bytes().into()).collect(),
@@ -116,7 +126,11 @@ fn in_any_order(
             }
         }
         let Some(input_object) = input_object.filter(|&input_object| {
-            pulled[input_object].is_none() && !resolver.strong.contains(name.as_ref())
+            let is_defined = resolver.strong.contains(name.as_ref())
+                || defined_before
+                    .get(name.as_ref())
+                    .is_some_and(|&object| object < input_object);
+            pulled[input_object].is_none() && !is_defined
         }) else {
             continue;
         };

@@ -249,6 +249,20 @@ fn a_common_symbol_pulls_a_definition_with_a_value_and_no_other() {
         selected(&found, &all, &[false, true, true, true]),
         ["gfx90a: 2"]
     );
+    // For linkers that keep common symbols, one defines the name for the members after it.
+    let keeps = SelectOptions {
+        keeps_common: true,
+        ..SelectOptions::default()
+    };
+    assert!(selected_with(&found, &all, &[false, true, true, true], &keeps).is_empty());
+    let user = || facts(&[], &["x"]);
+    let after = [common("x"), user(), facts(&["x"], &[]), user()];
+    let before = [user(), facts(&["x"], &[]), common("x"), user()];
+    assert!(selected_with(&gfx90a([2]), &after, &[false, false, true, false], &keeps).is_empty());
+    assert_eq!(
+        selected_with(&gfx90a([1]), &before, &[false, true, false, false], &keeps),
+        ["gfx90a: 1"]
+    );
     let all = [
         facts(&["main"], &["x"]),
         common("x"),

@@ -128,6 +128,7 @@ pub(super) fn trials() -> Vec<Trial> {
             not_provided,
         ),
         with_llvm("archives::wild_reads_in_any_order", order_of_wild),
+        with_llvm("archives::common_symbols", common_symbols),
     ]
 }
 
@@ -456,6 +457,73 @@ fn order_of_wild() -> Outcome {
             expect_in(&printed, "device 1\n")?;
             expect_not_in(&printed, "device 0\n")?;
         }
+    }
+    passed()
+}
+
+/// Linkers differ in when a common symbol extracts a member that defines it with a value. The
+/// member's device code is linked if, and only if, the program has the member, which prints.
+fn common_symbols() -> Outcome {
+    let work = Work::new();
+    compile(&work, &CONSTRUCTED)?;
+    work.file("value.c", "int value;");
+    work.file(
+        "user.c",
+        "extern int value; int user(void) { return value; }",
+    );
+    work.file(
+        "f.c",
+        LIBRARY
+            .replace("NAME", "f")
+            .replace("VERSION", "int value = 5;"),
+    );
+    run(work
+        .command(llvm("clang"))
+        .args(OFFLOAD)
+        .args(["-O1", "-fPIC", "-fcommon", "-c"])
+        .args(["value.c", "user.c", "f.c"]))?;
+    work.archive("libf.a", &["f.o"])?;
+    let orders: [&[&str]; 6] = [
+        &["value.o", "libf.a"],
+        &["value.o", "user.o", "libf.a"],
+        &["user.o", "libf.a", "value.o"],
+        &["libf.a", "user.o", "value.o"],
+        &["libf.a", "value.o", "user.o"],
+        &["value.o", "libf.a", "user.o"],
+    ];
+    // The number of orders in which the linker extracts the member.
+    for (linker, option, extracts) in [
+        ("bfd", None, 4),
+        ("gold", None, 1),
+        ("lld", None, 2),
+        ("lld", Some("-Wl,--fortran-common"), 5),
+        ("lld", Some("-Wl,--no-fortran-common"), 2),
+        ("mold", None, 6),
+        ("wild", None, 3),
+    ] {
+        if host_linker(linker).is_none() {
+            return missing(linker);
+        }
+        let mut extracted = 0;
+        for words in orders {
+            let mut link = driver(&work, linker, false);
+            link.arg("main.o").args(words).args(option);
+            let stderr =
+                crate::support::stderr_of(link.args(["-Wl,--wrapper-why", "-o", "program"]))?;
+            let printed = run_offloaded(&mut work.command("./program"))?;
+            let reason = "libf.a(f.o): x86_64-pc-linux-gnu: not taken: ";
+            expect_equal(
+                &format!("{linker} {option:?}, {words:?}: the member is not taken\n{stderr}"),
+                &printed.is_empty().to_string(),
+                &stderr.contains(reason).to_string(),
+            )?;
+            extracted += usize::from(printed == "device 1\n");
+        }
+        expect_equal(
+            &format!("{linker} {option:?}"),
+            &extracts.to_string(),
+            &extracted.to_string(),
+        )?;
     }
     passed()
 }
