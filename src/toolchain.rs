@@ -1,6 +1,7 @@
 //! Locates the tools of a link: the device compiler, the real host linker and the directory of the
-//! OpenMP runtime. Runs only two commands: `clang -dumpversion` if the path does not contain the
-//! version, and `--version` of a named compiler whose file name does not contain `clang`.
+//! OpenMP runtime. Runs only three commands: `clang -dumpversion` or `ld.lld --version` if the path
+//! does not contain the version, and `--version` of a named compiler whose file name does not
+//! contain `clang`.
 
 use std::io::Read;
 use std::os::unix::process::parent_id;

@@ -530,8 +530,7 @@ impl LinkSettings {
             }
             Id::FortranCommon => host.fortran_common = Some(true),
             Id::NoFortranCommon => host.fortran_common = Some(false),
-            Id::GcSections => host.gc_sections = true,
-            Id::NoGcSections => host.gc_sections = false,
+            Id::GcSections | Id::NoGcSections => host.gc_sections = id == Id::GcSections,
             // GNU ld and gold read -G without a number as -shared.
             Id::GpSize => host.shared |= arg.value.is_none(),
             Id::LibraryPath => host.library_dirs.push(path()),

@@ -213,7 +213,7 @@ impl Link<'_> {
             LinkerFamily::Gnu | LinkerFamily::Mold | LinkerFamily::Other => false,
             LinkerFamily::Lld => match self.settings.host.fortran_common {
                 Some(extracts) => !extracts,
-                // The release of an unusual ld.lld is what it prints, which costs its start.
+                // `lld_release` may start ld.lld, so it is called only if there are common symbols.
                 None => {
                     let has_common =
                         |facts: &HostFacts<'_>| facts.defined.iter().any(|symbol| symbol.common);
