@@ -81,6 +81,8 @@ pub enum InputName {
     File(PathBuf),
     /// `-l`: a library to search for. A leading `:` requests a file of exactly that name.
     Library(OsString),
+    /// `-T`: a linker script to search for.
+    Script(PathBuf),
 }
 
 /// The options in effect at one position of a command line.
@@ -230,8 +232,6 @@ pub struct HostOptions {
     pub defsyms: Vec<Defsym>,
     /// `--undefined-glob`: patterns for symbols whose definitions must be linked.
     pub undefined_globs: Vec<String>,
-    /// Linker scripts from options (`-T`).
-    pub scripts: Vec<PathBuf>,
     /// `--wrap`.
     pub wrapped_symbols: Vec<String>,
     /// `-z` keywords in order.
@@ -371,7 +371,7 @@ impl LinkSettings {
         let mut walk = Walk::new(arguments.args());
         for arg in arguments.args() {
             walk.step(arg);
-            if arg.is_input() {
+            if arg.is_input() || arg.id() == Some(Id::Script) {
                 settings.inputs.extend(input(arg, walk.state));
             }
             if let Some(id) = arg.id() {
@@ -537,7 +537,6 @@ impl LinkSettings {
             Id::Output => self.output = Some(path()),
             Id::Relocatable => host.relocatable = true,
             Id::Rpath => host.rpaths.push(value.to_owned()),
-            Id::Script => host.scripts.push(path()),
             Id::Shared => host.shared = true,
             Id::Static => host.static_link = true,
             Id::Sysroot => host.sysroot = Some(path()),
@@ -573,7 +572,7 @@ impl LinkSettings {
             Id::AsNeeded | Id::Bdynamic | Id::Bstatic | Id::EndGroup | Id::EndLib => {}
             Id::Format | Id::Library | Id::LinkWholeArchive | Id::NoAsNeeded => {}
             Id::NoWholeArchive | Id::PopState | Id::PushState | Id::StartGroup => {}
-            Id::StartLib | Id::WholeArchive => {}
+            Id::Script | Id::StartLib | Id::WholeArchive => {}
             // For the host linker only.
             Id::Flag | Id::Help | Id::Operand | Id::Version => {}
         }
@@ -656,6 +655,9 @@ fn input(arg: &Arg, state: InputState) -> Option<InputSpec> {
     let (name, whole_archive) = match arg.kind {
         ArgKind::Known(row) if row.id == Id::Library => {
             (InputName::Library(value.clone()), state.whole_archive)
+        }
+        ArgKind::Known(row) if row.id == Id::Script => {
+            (InputName::Script(PathBuf::from(value)), state.whole_archive)
         }
         // `/wholearchive:lib` names the library and links all of it.
         ArgKind::Known(_) => (InputName::File(PathBuf::from(value)), true),

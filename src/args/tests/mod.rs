@@ -60,6 +60,7 @@ fn describe(input: &super::settings::InputSpec) -> String {
     let mut text = match &input.name {
         InputName::File(path) => path.display().to_string(),
         InputName::Library(name) => format!("-l{}", name.display()),
+        InputName::Script(path) => format!("-T {}", path.display()),
     };
     let states = [
         (input.state.whole_archive, "+whole"),

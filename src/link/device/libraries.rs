@@ -122,7 +122,7 @@ pub(crate) fn host_libraries(
                     _ => HostLibraryName::File(path.clone()),
                 }
             }
-            InputName::File(_) => continue,
+            InputName::File(_) | InputName::Script(_) => continue,
         };
         let library = HostLibrary {
             name,

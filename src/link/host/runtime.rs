@@ -227,6 +227,7 @@ fn mention_of(settings: &LinkSettings, inputs: &Inputs, name: &[u8]) -> Mention 
                     .file_name()
                     .is_some_and(|file| is_it(file.as_bytes()))
                     .then_some(Mention::Named(file)),
+                InputName::Script(_) => None,
             });
     mentions.fold(Mention::Absent, |best, next| {
         if matches!(best, Mention::Named(_)) {

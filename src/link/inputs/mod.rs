@@ -156,6 +156,8 @@ pub(crate) struct LoadedFile {
     pub group: Option<usize>,
     /// The index of the token that names the file, or [`InputSpec::NO_TOKEN`] if no token does.
     pub token: usize,
+    /// `-T` names the linker script.
+    pub by_option: bool,
 }
 
 /// The files that a link reads, for reproductions.
@@ -318,6 +320,10 @@ impl<'f> Opener<'f> {
             InputName::File(_) if spec.state.binary => None,
             InputName::File(path) => self.file(&self.search.file(path), spec, 0),
             InputName::Library(name) => self.library(name, spec, 0),
+            InputName::Script(name) => {
+                let found = self.search.script(name).filter(|path| is_script(path))?;
+                self.file(&found, spec, 0)
+            }
         }
     }
 
@@ -382,6 +388,7 @@ impl<'f> Opener<'f> {
             as_needed,
             group,
             token,
+            by_option: false,
         });
     }
 
@@ -395,21 +402,13 @@ impl<'f> Opener<'f> {
         self.inputs
             .scripts
             .push(script::symbols_of(bytes.as_slice()));
-        // Scripts of options have no position on the command line and are read before all files.
-        let place = if spec.token == InputSpec::NO_TOKEN {
-            0
-        } else {
-            self.inputs.loads.len()
-        };
-        self.inputs.loads.insert(
-            place,
-            LoadedFile {
-                what,
-                as_needed: false,
-                group: spec.state.group,
-                token: spec.token,
-            },
-        );
+        self.inputs.loads.push(LoadedFile {
+            what,
+            as_needed: false,
+            group: spec.state.group,
+            token: spec.token,
+            by_option: matches!(spec.name, InputName::Script(_)),
+        });
         // Linkers search the files of a script's GROUP repeatedly, like those of a group on the
         // command line.
         self.script_groups += 1;
@@ -440,7 +439,7 @@ impl<'f> Opener<'f> {
 }
 
 /// Whether the file at `path` is a linker script, judged by its contents.
-pub(crate) fn is_script(path: &Path) -> bool {
+fn is_script(path: &Path) -> bool {
     open_regular(path)
         .and_then(|(file, size, _)| contents(&file, size))
         .is_some_and(|(kind, _)| kind == Magic::Text)

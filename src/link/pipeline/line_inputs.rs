@@ -24,20 +24,10 @@ use crate::toolchain::{self, LinkerFamily};
 use offload_formats::error::{StepFailed, strerror};
 use offload_formats::model::{printable, printable_name};
 
-/// Returns the inputs of the command line, and the scripts that its options name. For Windows, also
-/// returns the default libraries that the objects name in turn, which linkers search after all
-/// others. Inputs that cannot be read are ignored here: opening them later reports the error.
+/// Returns the inputs of the command line. For Windows, also returns the default libraries that the
+/// objects name in turn, which linkers search after all others. Inputs that cannot be read are ignored here: opening them later reports the error.
 pub(super) fn input_specs<'r>(settings: &'r LinkSettings, search: &Search) -> Cow<'r, [InputSpec]> {
     let mut specs = Cow::Borrowed(settings.inputs.as_slice());
-    if !settings.host.scripts.is_empty() {
-        specs.to_mut().extend(
-            settings
-                .host
-                .scripts
-                .iter()
-                .filter_map(|script| script_spec(script, search)),
-        );
-    }
     if host::naming(settings) == Naming::Unix || settings.host.no_default_libraries {
         return specs;
     }
@@ -79,7 +69,7 @@ pub(super) fn input_specs<'r>(settings: &'r LinkSettings, search: &Search) -> Co
 pub(super) fn files(settings: &LinkSettings) -> impl Iterator<Item = &Path> {
     settings.inputs.iter().filter_map(|spec| match &spec.name {
         InputName::File(path) => Some(path.as_path()),
-        InputName::Library(_) => None,
+        InputName::Library(_) | InputName::Script(_) => None,
     })
 }
 
@@ -114,15 +104,15 @@ impl Link<'_> {
                     }
                 }
                 InputName::Library(_) => {}
+                InputName::Script(script) => {
+                    let found = if script.exists() {
+                        script.clone()
+                    } else {
+                        search.exact(script).unwrap_or(script.clone())
+                    };
+                    faults.extend(unreadable(&found, script));
+                }
             }
-        }
-        for script in &settings.host.scripts {
-            let found = if script.exists() {
-                script.clone()
-            } else {
-                search.exact(script).unwrap_or(script.clone())
-            };
-            faults.extend(unreadable(&found, script));
         }
         let mut seen = HashSet::new();
         faults.retain(|fault| seen.insert(fault.clone()));
@@ -191,7 +181,9 @@ impl Link<'_> {
             globs: globs(undefined_globs)?,
             shared,
             reading,
-            keeps_common: family.is_some_and(|family| self.keeps_common(family, facts)),
+            // Linkers of Windows objects extract no members for common symbols.
+            keeps_common: is_coff
+                || family.is_some_and(|family| self.keeps_common(family, facts)),
             loads,
             extracted: Vec::new(),
             shared_output: self.settings.host.shared,
@@ -242,14 +234,6 @@ fn unreadable(path: &Path, name: &Path) -> Option<String> {
             strerror(&error)
         )
     })
-}
-
-/// Returns the script that an option names, as an input after all others.
-fn script_spec(script: &Path, search: &Search) -> Option<InputSpec> {
-    search
-        .script(script)
-        .filter(|path| inputs::is_script(path))
-        .map(|path| InputSpec::requested(InputName::File(path)))
 }
 
 /// Returns the search path for libraries: the directories of the command line, for link.exe those
@@ -361,12 +345,10 @@ fn loads<'r>(
         group: defsym.group,
         ..Load::default()
     };
-    for file in &inputs.loads {
-        // A file without a token is read before everything else, or belongs to a linker other than
-        // GNU ld.
-        while let Some(defsym) =
-            defsyms.next_if(|defsym| file.token != InputSpec::NO_TOKEN && defsym.token < file.token)
-        {
+    // The symbols of scripts that `-T` names are needed from the beginning.
+    loads.extend(inputs.loads.iter().filter(|file| file.by_option).map(load));
+    for file in inputs.loads.iter().filter(|file| !file.by_option) {
+        while let Some(defsym) = defsyms.next_if(|defsym| defsym.token < file.token) {
             loads.push(of_defsym(defsym));
         }
         loads.push(load(file));

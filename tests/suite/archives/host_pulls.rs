@@ -5,8 +5,8 @@
 use libtest_mimic::{Failed, Trial};
 
 use crate::support::{
-    OFFLOAD, Outcome, Work, expect_equal, expect_in, expect_not_in, host_linker, llvm, made,
-    missing, passed, run, run_offloaded, with_llvm,
+    OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, expect_not_in, host_linker, llvm,
+    made, missing, passed, run, run_offloaded, stderr_of, test, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -129,6 +129,11 @@ pub(super) fn trials() -> Vec<Trial> {
         ),
         with_llvm("archives::wild_reads_in_any_order", order_of_wild),
         with_llvm("archives::common_symbols", common_symbols),
+        test(
+            "releases::archives::common_symbols",
+            common_symbols_of_releases,
+        ),
+        with_llvm("archives::a_script_counts_from_its_place", script_in_place),
     ]
 }
 
@@ -276,9 +281,10 @@ fn check(case: &Case) -> Outcome {
     passed()
 }
 
+/// The compiler driver for a link by offld with `linker`: its name, or its absolute path.
 fn driver(work: &Work, linker: &str, as_linker: bool) -> std::process::Command {
     let mut link = work.command(llvm("clang"));
-    let real = host_linker(linker).unwrap_or_else(|| format!("ld.{linker}").into());
+    let real = host_linker(linker).unwrap_or_else(|| linker.into());
     if as_linker {
         link.arg("-fopenmp")
             .arg(format!(
@@ -288,9 +294,10 @@ fn driver(work: &Work, linker: &str, as_linker: bool) -> std::process::Command {
             .env("OFFLD_LINKER", real);
     } else {
         // wild is not on `PATH`.
-        let by = match linker {
-            "wild" => format!("--ld-path={}", real.display()),
-            _ => format!("-fuse-ld={linker}"),
+        let by = if linker == "wild" || linker.starts_with('/') {
+            format!("--ld-path={}", real.display())
+        } else {
+            format!("-fuse-ld={linker}")
         };
         link.args(OFFLOAD).arg(by).arg("-B").arg(&made().links);
     }
@@ -417,6 +424,105 @@ fn defsym_in_place() -> Outcome {
     passed()
 }
 
+/// Two archives define `alias`, each with a kernel. A script that `-T` names, and that names one of
+/// the archives or needs a symbol of it, counts at its position on the command line. The device code
+/// comes from the member that the host link takes.
+fn script_in_place() -> Outcome {
+    let work = Work::new();
+    compile(&work, &ALIASED)?;
+    for (name, printed) in [("one", "\"device"), ("two", "\"other device")] {
+        let version = format!("int {name}; __attribute__((weak)) int alias(void);");
+        work.file(
+            &format!("{name}.c"),
+            LIBRARY
+                .replace("NAME", "alias")
+                .replace("VERSION", &version)
+                .replace("\"device", printed),
+        );
+        run(work.command(llvm("clang")).args(OFFLOAD).args([
+            "-O1",
+            "-fPIC",
+            "-c",
+            &format!("{name}.c"),
+        ]))?;
+        work.archive(&format!("lib{name}.a"), &[&format!("{name}.o")])?;
+    }
+    // A weak reference extracts no member.
+    work.file(
+        "weak.c",
+        ALIASED
+            .main
+            .replace("int alias", "__attribute__((weak)) int alias"),
+    );
+    run(work
+        .command(llvm("clang"))
+        .args(OFFLOAD)
+        .args(["-O1", "-fPIC", "-c", "weak.c"]))?;
+    work.file("names.ld", "INPUT(libtwo.a)");
+    // GNU ld keeps its own script because of INSERT.
+    work.file(
+        "inserts.ld",
+        "INPUT(libtwo.a) SECTIONS {} INSERT AFTER .text;",
+    );
+    work.file("needs.ld", "second = two;");
+    let (names, needs, defsym) = (
+        "-Wl,-T,names.ld",
+        "-Wl,-T,needs.ld",
+        "-Wl,--defsym=first=one",
+    );
+    let inserts = "-Wl,-T,inserts.ld";
+    let rows: [(&[&str], &[&str], &str); 8] = [
+        (
+            &["lld", "mold", "wild"],
+            &["main.o", "libone.a", names],
+            "device 1\n",
+        ),
+        (
+            &["lld", "mold", "wild"],
+            &["main.o", names, "libone.a"],
+            "other device 1\n",
+        ),
+        (
+            &["lld", "mold", "wild"],
+            &[names, "main.o", "libone.a"],
+            "other device 1\n",
+        ),
+        (&["bfd"], &["main.o", "libone.a", inserts], "device 1\n"),
+        (
+            &["bfd"],
+            &["main.o", inserts, "libone.a"],
+            "other device 1\n",
+        ),
+        (&["bfd"], &[inserts, "main.o", "libone.a"], "device 1\n"),
+        (
+            &["lld"],
+            &["weak.o", defsym, needs, "libone.a", "libtwo.a"],
+            "device 1\n",
+        ),
+        (
+            &["lld"],
+            &["weak.o", needs, defsym, "libone.a", "libtwo.a"],
+            "other device 1\n",
+        ),
+    ];
+    for (linkers, words, expected) in rows {
+        for linker in linkers {
+            if host_linker(linker).is_none() {
+                return missing(linker);
+            }
+            let mut link = driver(&work, linker, false);
+            run(link.args(words).args(["-o", "program"]))?;
+            let printed = run_offloaded(&mut work.command("./program"));
+            let printed = printed.map_err(|failed| {
+                let message = failed.message().unwrap_or_default();
+                format!("{linker}, {words:?}: {message}")
+            })?;
+            expect_in(&format!("\n{printed}"), &format!("\n{expected}"))?;
+        }
+    }
+    passed()
+}
+
 /// wild takes members for references before and after the archive, and also if an object has a weak
 /// definition. Every member has a kernel, which fails if its device code is not in the image.
 fn order_of_wild() -> Outcome {
@@ -464,6 +570,49 @@ fn order_of_wild() -> Outcome {
 /// Linkers differ in when a common symbol extracts a member that defines it with a value. The
 /// member's device code is linked if, and only if, the program has the member, which prints.
 fn common_symbols() -> Outcome {
+    let work = common_objects()?;
+    for (linker, option, extracts) in [
+        ("bfd", None, 4),
+        ("gold", None, 1),
+        ("lld", None, 2),
+        ("lld", Some("-Wl,--fortran-common"), 5),
+        ("lld", Some("-Wl,--no-fortran-common"), 2),
+        ("mold", None, 6),
+        ("wild", None, 3),
+    ] {
+        if host_linker(linker).is_none() {
+            return missing(linker);
+        }
+        extracts_common(&work, linker, option, extracts)?;
+    }
+    passed()
+}
+
+/// The default of ld.lld 14 differs from that of later releases. offld finds the release by the
+/// path of ld.lld or, for a copy in another directory, by its version.
+fn common_symbols_of_releases() -> Outcome {
+    let work = common_objects()?;
+    for (major, extracts) in [(14, 5), (15, 2), (22, 2)] {
+        let Some(release) = Release::of(major) else {
+            return missing(format!("LLVM {major}"));
+        };
+        let copy = work.path().join(format!("{major}/ld.lld"));
+        std::fs::create_dir_all(copy.with_file_name(""))?;
+        std::fs::copy(release.tool("ld.lld"), &copy)?;
+        for linker in [release.tool("ld.lld"), copy] {
+            let linker = linker.to_str().ok_or("path")?;
+            extracts_common(&work, linker, None, extracts)?;
+            let other = Some("-Wl,--no-fortran-common").filter(|_| major == 14);
+            if other.is_some() {
+                extracts_common(&work, linker, other, 2)?;
+            }
+        }
+    }
+    passed()
+}
+
+/// `value.o` has the common symbol `value`, which `user.o` reads and the member of `libf.a` defines.
+fn common_objects() -> Result<Work, Failed> {
     let work = Work::new();
     compile(&work, &CONSTRUCTED)?;
     work.file("value.c", "int value;");
@@ -483,6 +632,17 @@ fn common_symbols() -> Outcome {
         .args(["-O1", "-fPIC", "-fcommon", "-c"])
         .args(["value.c", "user.c", "f.c"]))?;
     work.archive("libf.a", &["f.o"])?;
+    Ok(work)
+}
+
+/// Links [`common_objects`] in several orders. Fails unless `linker` extracts the member in
+/// `extracts` of them.
+fn extracts_common(
+    work: &Work,
+    linker: &str,
+    option: Option<&str>,
+    extracts: usize,
+) -> Result<(), Failed> {
     let orders: [&[&str]; 6] = [
         &["value.o", "libf.a"],
         &["value.o", "user.o", "libf.a"],
@@ -491,39 +651,23 @@ fn common_symbols() -> Outcome {
         &["libf.a", "value.o", "user.o"],
         &["value.o", "libf.a", "user.o"],
     ];
-    // The number of orders in which the linker extracts the member.
-    for (linker, option, extracts) in [
-        ("bfd", None, 4),
-        ("gold", None, 1),
-        ("lld", None, 2),
-        ("lld", Some("-Wl,--fortran-common"), 5),
-        ("lld", Some("-Wl,--no-fortran-common"), 2),
-        ("mold", None, 6),
-        ("wild", None, 3),
-    ] {
-        if host_linker(linker).is_none() {
-            return missing(linker);
-        }
-        let mut extracted = 0;
-        for words in orders {
-            let mut link = driver(&work, linker, false);
-            link.arg("main.o").args(words).args(option);
-            let stderr =
-                crate::support::stderr_of(link.args(["-Wl,--wrapper-why", "-o", "program"]))?;
-            let printed = run_offloaded(&mut work.command("./program"))?;
-            let reason = "libf.a(f.o): x86_64-pc-linux-gnu: not taken: ";
-            expect_equal(
-                &format!("{linker} {option:?}, {words:?}: the member is not taken\n{stderr}"),
-                &printed.is_empty().to_string(),
-                &stderr.contains(reason).to_string(),
-            )?;
-            extracted += usize::from(printed == "device 1\n");
-        }
+    let mut extracted = 0;
+    for words in orders {
+        let mut link = driver(work, linker, false);
+        link.arg("main.o").args(words).args(option);
+        let stderr = stderr_of(link.args(["-Wl,--wrapper-why", "-o", "program"]))?;
+        let printed = run_offloaded(&mut work.command("./program"))?;
+        let reason = "libf.a(f.o): x86_64-pc-linux-gnu: not taken: ";
         expect_equal(
-            &format!("{linker} {option:?}"),
-            &extracts.to_string(),
-            &extracted.to_string(),
+            &format!("{linker} {option:?}, {words:?}: the member is not taken\n{stderr}"),
+            &printed.is_empty().to_string(),
+            &stderr.contains(reason).to_string(),
         )?;
+        extracted += usize::from(printed == "device 1\n");
     }
-    passed()
+    expect_equal(
+        &format!("{linker} {option:?}"),
+        &extracts.to_string(),
+        &extracted.to_string(),
+    )
 }

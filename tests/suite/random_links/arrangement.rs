@@ -190,7 +190,13 @@ impl<'p> Arrangement<'p> {
             self.script += &format!("EXTERN(probe_{})\n", random.below(UNITS));
         }
         if !self.script.is_empty() {
-            items.push(vec!["s.ld".to_owned()]);
+            let by_option = random.chance(50);
+            if by_option && self.linker == "bfd" {
+                // GNU ld keeps its own script because of INSERT.
+                self.script += "SECTIONS {} INSERT AFTER .text;\n";
+            }
+            let name = if by_option { "-Wl,-T,s.ld" } else { "s.ld" };
+            items.push(vec![name.to_owned()]);
         }
         // GNU ld usually needs the objects first.
         let (first, rest): (Vec<_>, Vec<_>) = random
