@@ -85,8 +85,13 @@ fn f4_pop_state_restores() {
 
 #[test]
 fn f5_option_values_are_not_inputs() {
-    assert_eq!(inputs("-T script.o -m elf_x86_64 -e main a.o"), ["a.o"]);
-    assert_eq!(inputs("-Tscript.o -melf_x86_64 -emain -uf a.o"), ["a.o"]);
+    // `-T` is searched only as a linker script.
+    for line in [
+        "-T script.o -m elf_x86_64 -e main a.o",
+        "-Tscript.o -melf_x86_64 -emain -uf a.o",
+    ] {
+        assert_eq!(inputs(line), ["-T script.o", "a.o"]);
+    }
     assert_eq!(
         inputs(
             "-dynamic-linker /lib64/ld.so --dynamic-linker=/lib/ld.so -I /lib/ld.so -soname x.so -h x.so a.o"
@@ -115,7 +120,7 @@ fn f5_option_values_are_not_inputs() {
         inputs(
             "-y s -Y p -A a -c m -f x -F y -P a -O 2 -C d -dT s --chroot d --threads 4 -G 8 a.o"
         ),
-        ["a.o"]
+        ["-T s", "a.o"]
     );
     // These options take no operand, although their first letter does.
     assert_eq!(

@@ -182,8 +182,7 @@ impl Link<'_> {
             shared,
             reading,
             // Linkers of Windows objects extract no members for common symbols.
-            keeps_common: is_coff
-                || family.is_some_and(|family| self.keeps_common(family, facts)),
+            keeps_common: is_coff || family.is_some_and(|family| self.keeps_common(family, facts)),
             loads,
             extracted: Vec::new(),
             shared_output: self.settings.host.shared,
