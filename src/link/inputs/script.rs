@@ -115,12 +115,16 @@ fn tokens(text: &[u8]) -> Vec<&[u8]> {
 /// The symbols that a script needs.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct ScriptSymbols {
-    /// Symbols that are always needed.
-    pub needed: Vec<String>,
+    /// The symbols of EXTERN.
+    pub external: Vec<String>,
+    /// The symbols of ENTRY.
+    pub entries: Vec<String>,
+    /// The symbols in the expressions of assignments.
+    pub assigned: Vec<String>,
+    /// The symbols in the conditions of ASSERT.
+    pub asserted: Vec<String>,
     /// Symbols that PROVIDE defines if they are needed, each with a symbol in its expression.
     pub provided: Vec<(String, String)>,
-    /// Symbols of EXTERN, which linkers know before they read any object.
-    pub external: Vec<String>,
 }
 
 /// Returns the symbols of the script `text`.
@@ -137,9 +141,14 @@ pub(super) fn symbols_of(text: &[u8]) -> ScriptSymbols {
                 symbols.external.extend(plain_names(&tokens[at..end]));
                 at = end;
             }
-            Token::Name(b"ENTRY" | b"ASSERT") if opens => {
+            Token::Name(b"ENTRY") if opens => {
                 let end = closing(&tokens, at);
-                symbols.needed.extend(names(&tokens[at..end]));
+                symbols.entries.extend(plain_names(&tokens[at..end]));
+                at = end;
+            }
+            Token::Name(b"ASSERT") if opens => {
+                let end = closing(&tokens, at);
+                symbols.asserted.extend(names(&tokens[at..end]));
                 at = end;
             }
             Token::Name(word) if opens && OTHER_LISTS.contains(word) => at = closing(&tokens, at),
@@ -153,7 +162,7 @@ pub(super) fn symbols_of(text: &[u8]) -> ScriptSymbols {
                 ] = &tokens[at..end]
                 {
                     if *word == b"HIDDEN" {
-                        symbols.needed.extend(names(expression));
+                        symbols.assigned.extend(names(expression));
                     } else {
                         symbols.provided.extend(
                             names(expression)
@@ -170,7 +179,7 @@ pub(super) fn symbols_of(text: &[u8]) -> ScriptSymbols {
                     .iter()
                     .position(|token| matches!(token, Token::End))
                     .unwrap_or(rest.len());
-                symbols.needed.extend(names(&rest[..end]));
+                symbols.assigned.extend(names(&rest[..end]));
                 at += end;
             }
             _ => {}
@@ -367,10 +376,9 @@ mod tests {
                         HIDDEN(k = l); ASSERT(m < n, \"text\") INPUT(o=p.o) SEARCH_DIR(\"=/usr/lib\")",
         );
         assert_eq!(found.external, ["a", "b c", "d", "e"]);
-        assert_eq!(
-            found.needed,
-            ["start", "y", "f", "g", "h", "j", "l", "m", "n", "text"]
-        );
+        assert_eq!(found.entries, ["start"]);
+        assert_eq!(found.assigned, ["y", "f", "g", "h", "j", "l"]);
+        assert_eq!(found.asserted, ["m", "n", "text"]);
         assert_eq!(found.provided, []);
     }
 
@@ -379,14 +387,14 @@ mod tests {
         let pair = |from: &str, to: &str| (from.to_owned(), to.to_owned());
         let found = symbols_of("PROVIDE(alias = f); PROVIDE_HIDDEN(end = . + g);");
         assert_eq!(found.provided, [pair("alias", "f"), pair("end", "g")]);
-        assert_eq!(found.needed, [] as [&str; 0]);
+        assert_eq!(found.assigned, [] as [&str; 0]);
     }
 
     #[test]
     fn section_names_and_comparisons_are_not_symbols() {
         let text = "SECTIONS { . = ALIGN(8); .text : { *(.text .text.*) PROVIDE(etext = .); len = SIZEOF(.data) + ADDR(.bss); } =0x90 }\n\
                     VERSION { V1 { global: f*; local: *; }; } q = DEFINED(r) ? 1 : (s == t);";
-        assert_eq!(symbols_of(text).needed, ["s", "t"]);
+        assert_eq!(symbols_of(text).assigned, ["s", "t"]);
         for end in 0..text.len() {
             symbols_of(&text[..end]);
         }

@@ -16,7 +16,7 @@ use super::{Link, Scanned};
 use crate::args::link_exe;
 use crate::args::settings::{Defsym, HostOptions, InputName, InputSpec, LinkSettings};
 use crate::link::inputs::search::{Naming, Search};
-use crate::link::inputs::{self, Inputs, Loaded, LoadedFile};
+use crate::link::inputs::{self, Inputs, Loaded, LoadedFile, ScriptSymbols};
 use crate::link::scan::{HostFacts, Machine, SharedSymbols};
 use crate::link::select::{Load, Reading, SelectOptions, SharedLibrary};
 use crate::link::{device, host, scan};
@@ -153,28 +153,35 @@ impl Link<'_> {
         // GNU ld needs the symbols of `--defsym` only from its position on the command line on.
         // gold needs them from the beginning.
         let in_place = family == Some(LinkerFamily::Gnu);
+        // ENTRY in a script has no effect beside `-e`.
+        let entry_is_given = !late_undefined.is_empty();
+        let needs = |load: &LoadedFile| script_needs(inputs, load, family, entry_is_given);
         let (loads, shared) = if has_members {
-            loads(inputs, defsyms.iter().filter(|_| in_place))
+            loads(inputs, defsyms.iter().filter(|_| in_place), &|load| {
+                needs(load).in_place
+            })
         } else {
             Default::default()
         };
         let entries = (is_coff && !entry_is_named).then(link_exe::default_entries);
         let scripts = || inputs.scripts.iter();
         let of_defsyms = || defsyms.iter().flat_map(|defsym| &defsym.needs);
-        let of_scripts = scripts()
-            .flat_map(|script| script.external.iter().chain(&script.needed))
-            .filter(|_| reading != Reading::InTurn);
+        let of_scripts = inputs.loads.iter().flat_map(|load| needs(load).first);
+        let entries_of_scripts = scripts()
+            .filter(|_| !entry_is_given)
+            .flat_map(|script| &script.entries);
         Ok(SelectOptions {
             should_extract: self.settings.device.should_extract.clone(),
             roots: undefined
                 .iter()
                 .chain(of_defsyms().filter(|_| !in_place))
-                .chain(of_scripts)
                 .cloned()
+                .chain(of_scripts)
                 .chain(entries.into_iter().flatten())
                 .collect(),
             late_roots: late_undefined
                 .iter()
+                .chain(entries_of_scripts)
                 .chain(assigned_in_line_order(inputs, defsyms))
                 .cloned()
                 .collect(),
@@ -277,27 +284,81 @@ fn reading(family: LinkerFamily) -> Reading {
     }
 }
 
-/// Returns the symbols that `--defsym` and the assignments of scripts need, in the order of the
-/// command line. Which member ld.lld extracts first decides between weak definitions.
+/// The symbols of a linker script for which the host linker searches archives.
+#[derive(Default)]
+struct ScriptNeeds {
+    /// Those that it needs before it reads any file.
+    first: Vec<String>,
+    /// Those that it needs from the script's position on.
+    in_place: Vec<String>,
+}
+
+/// Returns the symbols that a mention of a script needs. `entry_is_given`: the line has an `-e`.
+fn script_needs(
+    inputs: &Inputs,
+    load: &LoadedFile,
+    family: Option<LinkerFamily>,
+    entry_is_given: bool,
+) -> ScriptNeeds {
+    let Loaded::Script(script) = load.what else {
+        return ScriptNeeds::default();
+    };
+    let ScriptSymbols {
+        external,
+        entries,
+        assigned,
+        asserted,
+        provided: _,
+    } = &inputs.scripts[script];
+    let entries_unless_given = if entry_is_given { &[] } else { &entries[..] };
+    let (first, in_place) = match family {
+        // GNU ld searches for the symbols of ENTRY only if `-T` names the script, and never for
+        // those of ASSERT.
+        Some(LinkerFamily::Gnu) if load.by_option => (
+            [&external[..], entries_unless_given].concat(),
+            assigned.clone(),
+        ),
+        Some(LinkerFamily::Gnu) => (Vec::new(), [&external[..], assigned].concat()),
+        // gold reads a script that `-T` names before all files, and needs its ENTRY beside `-e`,
+        // too. In other scripts, it ignores ENTRY.
+        Some(LinkerFamily::Gold) if load.by_option => (
+            [&external[..], entries, assigned, asserted].concat(),
+            Vec::new(),
+        ),
+        Some(LinkerFamily::Gold) => (Vec::new(), [&external[..], assigned, asserted].concat()),
+        _ => (
+            [&external[..], entries_unless_given, assigned, asserted].concat(),
+            Vec::new(),
+        ),
+    };
+    ScriptNeeds { first, in_place }
+}
+
+/// Returns the symbols that `--defsym` and the scripts' assignments and ASSERT need, in the order
+/// of the command line. Which member ld.lld extracts first decides between weak definitions.
 fn assigned_in_line_order<'r>(
     inputs: &'r Inputs,
     defsyms: &'r [Defsym],
 ) -> impl Iterator<Item = &'r String> {
     let of_defsyms = defsyms.iter().map(|defsym| (defsym.token, &defsym.needs));
     let of_scripts = inputs.loads.iter().filter_map(|load| match load.what {
-        Loaded::Script(script) => Some((load.token, &inputs.scripts[script].needed)),
+        Loaded::Script(script) => Some((load.token, &inputs.scripts[script])),
         Loaded::File(_) => None,
     });
+    let of_scripts =
+        of_scripts.flat_map(|(token, of)| [(token, &of.assigned), (token, &of.asserted)]);
     let mut needs: Vec<_> = of_defsyms.chain(of_scripts).collect();
     needs.sort_by_key(|(token, _)| *token);
     needs.into_iter().flat_map(|(_, needs)| needs)
 }
 
-/// Returns the files in the linker's reading order, with each of `defsyms` at its position. Also
-/// returns the symbols of the shared libraries among the files.
+/// Returns the files in the linker's reading order, with each of `defsyms` at its position. `needs`:
+/// the symbols that a script needs from its position on. Also returns the symbols of the shared
+/// libraries among the files.
 fn loads<'r>(
     inputs: &Inputs,
     defsyms: impl Iterator<Item = &'r Defsym>,
+    needs: &dyn Fn(&LoadedFile) -> Vec<String>,
 ) -> (Vec<Load>, Vec<SharedLibrary>) {
     let mut objects = vec![0..0; inputs.files.len()];
     for (index, object) in inputs.objects.iter().enumerate() {
@@ -322,14 +383,11 @@ fn loads<'r>(
                     ..Load::default()
                 }
             }
-            Loaded::Script(script) => {
-                let script = &inputs.scripts[script];
-                Load {
-                    needs: [&script.external[..], &script.needed].concat(),
-                    group,
-                    ..Load::default()
-                }
-            }
+            Loaded::Script(_) => Load {
+                needs: needs(load),
+                group,
+                ..Load::default()
+            },
         }
     };
     let library = |(file, symbols): &(usize, SharedSymbols)| SharedLibrary {
@@ -344,9 +402,7 @@ fn loads<'r>(
         group: defsym.group,
         ..Load::default()
     };
-    // The symbols of scripts that `-T` names are needed from the beginning.
-    loads.extend(inputs.loads.iter().filter(|file| file.by_option).map(load));
-    for file in inputs.loads.iter().filter(|file| !file.by_option) {
+    for file in &inputs.loads {
         while let Some(defsym) = defsyms.next_if(|defsym| defsym.token < file.token) {
             loads.push(of_defsym(defsym));
         }

@@ -6,7 +6,7 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::support::{
     OFFLOAD, Outcome, Release, Work, expect_equal, expect_in, expect_not_in, host_linker, llvm,
-    made, missing, passed, run, run_offloaded, stderr_of, test, with_llvm,
+    made, missing, output, passed, run, run_offloaded, stderr_of, test, text, with_llvm,
 };
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -134,6 +134,7 @@ pub(super) fn trials() -> Vec<Trial> {
             common_symbols_of_releases,
         ),
         with_llvm("archives::a_script_counts_from_its_place", script_in_place),
+        with_llvm("archives::symbols_of_scripts", symbols_of_scripts),
     ]
 }
 
@@ -519,6 +520,63 @@ fn script_in_place() -> Outcome {
             })?;
             expect_in(&format!("\n{printed}"), &format!("\n{expected}"))?;
         }
+    }
+    passed()
+}
+
+/// Linkers differ in when the symbols of a script's commands extract members: before all files, from
+/// the script's position on, or never. The member's device code is linked if, and only if, the
+/// program has the member.
+fn symbols_of_scripts() -> Outcome {
+    let work = Work::new();
+    compile(&work, &CONSTRUCTED)?;
+    // By linker: how many programs have the member, and how many do not. The others do not link.
+    for (linker, expected) in [("bfd", (13, 7)), ("gold", (22, 6)), ("lld", (30, 2))] {
+        let (mut with, mut without) = (0, 0);
+        for command in ["EXTERN(f)", "s = f;", "ASSERT(f, \"text\")", "ENTRY(f)"] {
+            let script = if linker == "bfd" {
+                default_script(&work, command)?
+            } else {
+                command.to_owned()
+            };
+            work.file("option.ld", script);
+            work.file("input.ld", command);
+            for script in ["-Wl,-T,option.ld", "input.ld"] {
+                for words in [
+                    &[script, "libf.a"][..],
+                    &["libf.a", script],
+                    &["libf.a", script, "libf.a"],
+                    &["-Wl,-e,main", "libf.a", script],
+                ] {
+                    let mut link = driver(&work, linker, false);
+                    link.arg("main.o").args(words);
+                    link.args(["-Wl,--wrapper-why", "-o", "program"]);
+                    let ended = output(&mut link)?;
+                    let told = text(&ended.stderr);
+                    if !ended.status.success() {
+                        expect_in(&told, "undefined symbol")?;
+                        continue;
+                    }
+                    let has_member = work
+                        .run(llvm("llvm-nm"), ["program"])?
+                        .lines()
+                        .any(|line| line.to_lowercase().ends_with(" t f"));
+                    let is_left_out =
+                        told.contains("libf.a(f.o): x86_64-pc-linux-gnu: not taken: ");
+                    expect_equal(
+                        &format!("{linker}, {command}, {words:?}: the member is taken\n{told}"),
+                        &has_member.to_string(),
+                        &(!is_left_out).to_string(),
+                    )?;
+                    *if has_member { &mut with } else { &mut without } += 1;
+                }
+            }
+        }
+        expect_equal(
+            linker,
+            &format!("{expected:?}"),
+            &format!("{:?}", (with, without)),
+        )?;
     }
     passed()
 }
