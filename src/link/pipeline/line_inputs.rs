@@ -157,9 +157,7 @@ impl Link<'_> {
         let entry_is_given = !late_undefined.is_empty();
         let needs = |load: &LoadedFile| script_needs(inputs, load, family, entry_is_given);
         let (loads, shared) = if has_members {
-            loads(inputs, defsyms.iter().filter(|_| in_place), &|load| {
-                needs(load).in_place
-            })
+            loads(inputs, defsyms.iter().filter(|_| in_place), &needs)
         } else {
             Default::default()
         };
@@ -167,6 +165,10 @@ impl Link<'_> {
         let scripts = || inputs.scripts.iter();
         let of_defsyms = || defsyms.iter().flat_map(|defsym| &defsym.needs);
         let of_scripts = inputs.loads.iter().flat_map(|load| needs(load).first);
+        let provided_at_end = inputs
+            .loads
+            .iter()
+            .flat_map(|load| needs(load).provided_at_end);
         let entries_of_scripts = scripts()
             .filter(|_| !entry_is_given)
             .flat_map(|script| &script.entries);
@@ -197,8 +199,8 @@ impl Link<'_> {
             wrapped: wrapped_symbols.clone(),
             alternate_names: alternate_names
                 .iter()
-                .chain(scripts().flat_map(|script| &script.provided))
                 .cloned()
+                .chain(provided_at_end)
                 .collect(),
         })
     }
@@ -291,6 +293,11 @@ struct ScriptNeeds {
     first: Vec<String>,
     /// Those that it needs from the script's position on.
     in_place: Vec<String>,
+    /// Symbols of PROVIDE, each with a symbol in its expression. The linker needs the latter if the
+    /// former is undefined at the script's position.
+    provided_in_place: Vec<(String, String)>,
+    /// The same for a linker that decides after it has read all files.
+    provided_at_end: Vec<(String, String)>,
 }
 
 /// Returns the symbols that a mention of a script needs. `entry_is_given`: the line has an `-e`.
@@ -308,8 +315,15 @@ fn script_needs(
         entries,
         assigned,
         asserted,
-        provided: _,
+        provided,
     } = &inputs.scripts[script];
+    // gold and wild need the symbols in the expressions of PROVIDE in any case.
+    let of_provide: Vec<String> = match family {
+        Some(LinkerFamily::Gold | LinkerFamily::Wild) => {
+            provided.iter().map(|(_, needed)| needed.clone()).collect()
+        }
+        _ => Vec::new(),
+    };
     let entries_unless_given = if entry_is_given { &[] } else { &entries[..] };
     let (first, in_place) = match family {
         // GNU ld searches for the symbols of ENTRY only if `-T` names the script, and never for
@@ -322,16 +336,36 @@ fn script_needs(
         // gold reads a script that `-T` names before all files, and needs its ENTRY beside `-e`,
         // too. In other scripts, it ignores ENTRY.
         Some(LinkerFamily::Gold) if load.by_option => (
-            [&external[..], entries, assigned, asserted].concat(),
+            [&external[..], entries, assigned, asserted, &of_provide].concat(),
             Vec::new(),
         ),
-        Some(LinkerFamily::Gold) => (Vec::new(), [&external[..], assigned, asserted].concat()),
+        Some(LinkerFamily::Gold) => (
+            Vec::new(),
+            [&external[..], assigned, asserted, &of_provide].concat(),
+        ),
         _ => (
-            [&external[..], entries_unless_given, assigned, asserted].concat(),
+            [
+                &external[..],
+                entries_unless_given,
+                assigned,
+                asserted,
+                &of_provide,
+            ]
+            .concat(),
             Vec::new(),
         ),
     };
-    ScriptNeeds { first, in_place }
+    let (provided_in_place, provided_at_end) = match family {
+        Some(LinkerFamily::Gold | LinkerFamily::Wild) => Default::default(),
+        Some(LinkerFamily::Gnu) => (provided.clone(), Vec::new()),
+        _ => (Vec::new(), provided.clone()),
+    };
+    ScriptNeeds {
+        first,
+        in_place,
+        provided_in_place,
+        provided_at_end,
+    }
 }
 
 /// Returns the symbols that `--defsym` and the scripts' assignments and ASSERT need, in the order
@@ -353,12 +387,12 @@ fn assigned_in_line_order<'r>(
 }
 
 /// Returns the files in the linker's reading order, with each of `defsyms` at its position. `needs`:
-/// the symbols that a script needs from its position on. Also returns the symbols of the shared
-/// libraries among the files.
+/// the symbols that a script needs. Also returns the symbols of the shared libraries among the
+/// files.
 fn loads<'r>(
     inputs: &Inputs,
     defsyms: impl Iterator<Item = &'r Defsym>,
-    needs: &dyn Fn(&LoadedFile) -> Vec<String>,
+    needs: &dyn Fn(&LoadedFile) -> ScriptNeeds,
 ) -> (Vec<Load>, Vec<SharedLibrary>) {
     let mut objects = vec![0..0; inputs.files.len()];
     for (index, object) in inputs.objects.iter().enumerate() {
@@ -383,11 +417,15 @@ fn loads<'r>(
                     ..Load::default()
                 }
             }
-            Loaded::Script(_) => Load {
-                needs: needs(load),
-                group,
-                ..Load::default()
-            },
+            Loaded::Script(_) => {
+                let needs = needs(load);
+                Load {
+                    needs: needs.in_place,
+                    provided: needs.provided_in_place,
+                    group,
+                    ..Load::default()
+                }
+            }
         }
     };
     let library = |(file, symbols): &(usize, SharedSymbols)| SharedLibrary {

@@ -35,6 +35,9 @@ pub(crate) struct Load {
     /// The symbols that a linker script or `--defsym` needs, for which GNU ld searches the archives
     /// after it.
     pub needs: Vec<String>,
+    /// Symbols of PROVIDE in a linker script, each with a symbol in its expression. GNU ld needs the
+    /// latter if the former is undefined at this point.
+    pub provided: Vec<(String, String)>,
     /// The index of a shared library in [`SelectOptions::shared`].
     pub library: Option<usize>,
     /// `--as-needed` is in effect.
@@ -149,6 +152,9 @@ impl<'f> Line<'f> {
         for need in load.needs.iter().filter(|_| in_turn) {
             self.refer(need.as_bytes(), false, Referrer::Line);
         }
+        for (from, to) in load.provided.iter().filter(|_| in_turn) {
+            self.refer_to_provided(from, to);
+        }
         if let Some(library) = load.library {
             return self.library(library, load.as_needed);
         }
@@ -246,9 +252,6 @@ impl<'f> Line<'f> {
             };
             taking.push((object, at + 1));
             for name in self.referred(&need.name) {
-                if self.in_turn {
-                    self.refer_to_provided(&name, Referrer::Object(object));
-                }
                 if let Some(member) = self.note(name.clone(), need.weak, Referrer::Object(object)) {
                     self.explain(member, &name, &self.origins[object]);
                     self.define(member);
@@ -258,15 +261,13 @@ impl<'f> Line<'f> {
         }
     }
 
-    /// In GNU ld, a reference to a symbol of PROVIDE also refers to the symbols of its expression.
-    fn refer_to_provided(&mut self, name: &[u8], by: Referrer) {
-        let options: &'f SelectOptions = self.options;
-        for (_, to) in options
-            .alternate_names
-            .iter()
-            .filter(|(from, _)| from.as_bytes() == name)
-        {
-            self.refer(to.as_bytes(), false, by);
+    /// Refers to `to` if `from` is undefined: a script provides `from` with an expression of `to`.
+    fn refer_to_provided(&mut self, from: &'f str, to: &'f str) {
+        if matches!(
+            self.symbols.get(from.as_bytes()),
+            Some(Symbol::Undefined(_) | Symbol::WeakUndefined)
+        ) {
+            self.refer(to.as_bytes(), false, Referrer::Line);
         }
     }
 
@@ -397,12 +398,7 @@ impl<'f> Line<'f> {
         // A needed symbol also needs its alternate, which may have an alternate itself.
         for _ in 0..=options.alternate_names.len() {
             for (from, to) in &options.alternate_names {
-                if matches!(
-                    self.symbols.get(from.as_bytes()),
-                    Some(Symbol::Undefined(_) | Symbol::WeakUndefined)
-                ) {
-                    self.refer(to.as_bytes(), false, Referrer::Line);
-                }
+                self.refer_to_provided(from, to);
             }
         }
         for symbol in &options.wrapped {

@@ -265,5 +265,24 @@ fn versions_weak_references_and_late_roots() {
         order(Reading::Remembering, &all, &files, options.clone()),
         [0, 1, 2]
     );
-    assert_eq!(order(Reading::InTurn, &all, &files, options), [0, 2]);
+    // GNU ld needs `b` if `x` is undefined at the position of the script.
+    let script = || Load {
+        provided: vec![("x".into(), "b".into())],
+        ..Load::default()
+    };
+    let file = |objects| Load {
+        objects,
+        ..Load::default()
+    };
+    for (loads, expected) in [
+        (vec![file(0..1), script(), file(1..3)], vec![0, 2]),
+        (vec![script(), file(0..1), file(1..3)], vec![0]),
+        (vec![file(0..1), file(1..3), script()], vec![0]),
+    ] {
+        let options = SelectOptions {
+            loads,
+            ..SelectOptions::default()
+        };
+        assert_eq!(order(Reading::InTurn, &all, &files, options), expected);
+    }
 }

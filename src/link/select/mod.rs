@@ -77,8 +77,8 @@ pub(crate) struct SelectOptions {
     pub relocatable: bool,
     /// Symbols redirected with `--wrap`.
     pub wrapped: Vec<String>,
-    /// Alternate names (`/alternatename:`, `PROVIDE`): a symbol, and the one that replaces it if it
-    /// is not defined.
+    /// Alternate names (`/alternatename:`, and `PROVIDE` in scripts of ld.lld): a symbol, and the
+    /// one that replaces it if no file defines it.
     pub alternate_names: Vec<(String, String)>,
 }
 

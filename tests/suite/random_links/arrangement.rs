@@ -141,6 +141,9 @@ impl<'p> Arrangement<'p> {
                 Call::ByDefsym => {
                     items.push(vec![format!("-Wl,--defsym=alias_{unit}=probe_{unit}")])
                 }
+                Call::ByScript if random.chance(50) => {
+                    self.script += &format!("PROVIDE(alias_{unit} = probe_{unit});\n");
+                }
                 Call::ByScript => self.script += &format!("alias_{unit} = probe_{unit};\n"),
                 Call::Wrapped => {
                     items.push(vec![format!("-Wl,--wrap=probe_{unit}")]);
