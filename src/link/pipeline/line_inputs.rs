@@ -317,54 +317,42 @@ fn script_needs(
         asserted,
         provided,
     } = &inputs.scripts[script];
-    // gold and wild need the symbols in the expressions of PROVIDE in any case.
-    let of_provide: Vec<String> = match family {
-        Some(LinkerFamily::Gold | LinkerFamily::Wild) => {
-            provided.iter().map(|(_, needed)| needed.clone()).collect()
-        }
-        _ => Vec::new(),
-    };
     let entries_unless_given = if entry_is_given { &[] } else { &entries[..] };
-    let (first, in_place) = match family {
+    // gold and wild need the symbols in the expressions of PROVIDE in any case.
+    let of_provide: &Vec<String> = &provided.iter().map(|(_, needed)| needed.clone()).collect();
+    match family {
         // GNU ld searches for the symbols of ENTRY only if `-T` names the script, and never for
         // those of ASSERT.
-        Some(LinkerFamily::Gnu) if load.by_option => (
-            [&external[..], entries_unless_given].concat(),
-            assigned.clone(),
-        ),
-        Some(LinkerFamily::Gnu) => (Vec::new(), [&external[..], assigned].concat()),
+        Some(LinkerFamily::Gnu) if load.by_option => ScriptNeeds {
+            first: [external, entries_unless_given].concat(),
+            in_place: assigned.clone(),
+            provided_in_place: provided.clone(),
+            ..ScriptNeeds::default()
+        },
+        Some(LinkerFamily::Gnu) => ScriptNeeds {
+            in_place: [&external[..], assigned].concat(),
+            provided_in_place: provided.clone(),
+            ..ScriptNeeds::default()
+        },
         // gold reads a script that `-T` names before all files, and needs its ENTRY beside `-e`,
         // too. In other scripts, it ignores ENTRY.
-        Some(LinkerFamily::Gold) if load.by_option => (
-            [&external[..], entries, assigned, asserted, &of_provide].concat(),
-            Vec::new(),
-        ),
-        Some(LinkerFamily::Gold) => (
-            Vec::new(),
-            [&external[..], assigned, asserted, &of_provide].concat(),
-        ),
-        _ => (
-            [
-                &external[..],
-                entries_unless_given,
-                assigned,
-                asserted,
-                &of_provide,
-            ]
-            .concat(),
-            Vec::new(),
-        ),
-    };
-    let (provided_in_place, provided_at_end) = match family {
-        Some(LinkerFamily::Gold | LinkerFamily::Wild) => Default::default(),
-        Some(LinkerFamily::Gnu) => (provided.clone(), Vec::new()),
-        _ => (Vec::new(), provided.clone()),
-    };
-    ScriptNeeds {
-        first,
-        in_place,
-        provided_in_place,
-        provided_at_end,
+        Some(LinkerFamily::Gold) if load.by_option => ScriptNeeds {
+            first: [&external[..], entries, assigned, asserted, of_provide].concat(),
+            ..ScriptNeeds::default()
+        },
+        Some(LinkerFamily::Gold) => ScriptNeeds {
+            in_place: [&external[..], assigned, asserted, of_provide].concat(),
+            ..ScriptNeeds::default()
+        },
+        Some(LinkerFamily::Wild) => ScriptNeeds {
+            first: [external, entries_unless_given, assigned, of_provide].concat(),
+            ..ScriptNeeds::default()
+        },
+        _ => ScriptNeeds {
+            first: [external, entries_unless_given, assigned, asserted].concat(),
+            provided_at_end: provided.clone(),
+            ..ScriptNeeds::default()
+        },
     }
 }
 
