@@ -94,7 +94,7 @@ fn table() -> Outcome {
     let printed = run(command.env("BOUNDS", bounds(&work, &[])?))?;
     expect_not_in(&printed, "**")?;
     let rows = rows(&printed);
-    expect_equal("rows", "13", &rows.len().to_string())?;
+    expect_equal("rows", "15", &rows.len().to_string())?;
     for row in &rows {
         expect_complete(row)?;
     }
