@@ -2,7 +2,7 @@
 //! (docs/reference/json.md), and as text: a line for each file, the reasons for its answer, and the
 //! verdict on all files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -414,24 +414,22 @@ fn loads(units: &[UnitCheck], style: Style) -> Vec<String> {
     let each = units
         .iter()
         .flat_map(|unit| unit.loads.iter().map(move |load| (unit, load)));
-    let differ = |device: &str, runtime: &str| {
-        let mut answers = units
-            .iter()
-            .filter(|unit| unit.runtime == runtime)
-            .flat_map(|unit| &unit.loads);
-        let first = answers
-            .clone()
-            .find(|load| load.device == device)
-            .map(|load| load.answer);
-        answers.any(|load| load.device == device && Some(load.answer) != first)
-    };
+    let mut firsts = HashMap::new();
+    let mut differing = HashSet::new();
+    for (unit, load) in each.clone() {
+        let device = (load.device.as_str(), unit.runtime);
+        if *firsts.entry(device).or_insert(load.answer) != load.answer {
+            differing.insert(device);
+        }
+    }
     let lines = grouped(each.map(|(unit, load)| {
         let runtime = if several {
             format!("{}: ", OffloadKind::title_of(unit.runtime))
         } else {
             String::new()
         };
-        let is_place_shown = load.answer != Answer::Yes && differ(&load.device, unit.runtime);
+        let is_place_shown =
+            load.answer != Answer::Yes && differing.contains(&(load.device.as_str(), unit.runtime));
         let begin = format!("{}: {}", load.device, answer(load.answer, style));
         (
             unit,
