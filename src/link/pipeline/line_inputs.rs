@@ -25,7 +25,8 @@ use offload_formats::error::{StepFailed, strerror};
 use offload_formats::model::{printable, printable_name};
 
 /// Returns the inputs of the command line. For Windows, also returns the default libraries that the
-/// objects name in turn, which linkers search after all others. Inputs that cannot be read are ignored here: opening them later reports the error.
+/// objects name in turn, which linkers search after all others. Inputs that cannot be read are
+/// ignored here: opening them later reports the error.
 pub(super) fn input_specs<'r>(settings: &'r LinkSettings, search: &Search) -> Cow<'r, [InputSpec]> {
     let mut specs = Cow::Borrowed(settings.inputs.as_slice());
     if host::naming(settings) == Naming::Unix || settings.host.no_default_libraries {
@@ -153,7 +154,7 @@ impl Link<'_> {
         // GNU ld needs the symbols of `--defsym` only from its position on the command line on.
         // gold needs them from the beginning.
         let in_place = family == Some(LinkerFamily::Gnu);
-        // ENTRY in a script has no effect beside `-e`.
+        // All linkers but gold ignore ENTRY in scripts if the line has an `-e`.
         let entry_is_given = !late_undefined.is_empty();
         let needs = |load: &LoadedFile| script_needs(inputs, load, family, entry_is_given);
         let (loads, shared) = if has_members {
