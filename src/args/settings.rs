@@ -223,11 +223,10 @@ pub struct HostOptions {
     pub gc_sections: bool,
     /// `-m`, the last one.
     pub emulation: Option<String>,
-    /// Symbols that the command line requires, from `-e`, `-u` and `--require-defined`.
+    /// Symbols that the command line requires, from `-u` and `--require-defined`.
     pub undefined: Vec<String>,
-    /// The symbols in `undefined` that ld.lld looks up only after it has read all inputs: those
-    /// from `-e`.
-    pub late_undefined: Vec<String>,
+    /// Symbols that the command line requires, from `-e`.
+    pub entries: Vec<String>,
     /// `--defsym`, with the symbols that each definition requires.
     pub defsyms: Vec<Defsym>,
     /// `--undefined-glob`: patterns for symbols whose definitions must be linked.
@@ -525,8 +524,7 @@ impl LinkSettings {
             Id::Defsym => host.defsyms.push(Defsym::new(arg, group)),
             Id::Emulation => host.emulation = Some(text(value)),
             Id::Entry => {
-                host.undefined.push(text(value));
-                host.late_undefined.push(text(value));
+                host.entries.push(text(value));
             }
             Id::FortranCommon => host.fortran_common = Some(true),
             Id::NoFortranCommon => host.fortran_common = Some(false),

@@ -417,8 +417,8 @@ fn host_options_for_scanning_are_read() {
             && !settings.host.static_link
     );
     assert_eq!(settings.host.emulation.as_deref(), Some("elf_i386"));
-    assert_eq!(settings.host.undefined, ["start", "f", "g"]);
-    assert_eq!(settings.host.late_undefined, ["start"]);
+    assert_eq!(settings.host.undefined, ["f", "g"]);
+    assert_eq!(settings.host.entries, ["start"]);
     let needs: Vec<&String> = settings
         .host
         .defsyms

@@ -131,7 +131,7 @@ impl Link<'_> {
     pub(super) fn select_options(&self, scanned: &Scanned<'_>) -> Result<SelectOptions> {
         let HostOptions {
             undefined,
-            late_undefined,
+            entries,
             defsyms,
             undefined_globs,
             wrapped_symbols,
@@ -155,16 +155,20 @@ impl Link<'_> {
         // gold needs them from the beginning.
         let in_place = family == Some(LinkerFamily::Gnu);
         // All linkers but gold ignore ENTRY in scripts if the line has an `-e`.
-        let entry_is_given = !late_undefined.is_empty();
+        let entry_is_given = !entries.is_empty();
         let needs = |load: &LoadedFile| script_needs(inputs, load, family, entry_is_given);
         let (loads, shared) = if has_members {
             loads(inputs, defsyms.iter().filter(|_| in_place), &needs)
         } else {
             Default::default()
         };
-        let entries = (is_coff && !entry_is_named).then(link_exe::default_entries);
+        let coff_entries = (is_coff && !entry_is_named).then(link_exe::default_entries);
         let scripts = || inputs.scripts.iter();
-        let of_defsyms = || defsyms.iter().flat_map(|defsym| &defsym.needs);
+        // These extract members after ld.lld has read all files, and other linkers need them first.
+        // A symbol can be needed for both reasons.
+        let is_late = reading == Reading::Remembering;
+        let of_defsyms = defsyms.iter().flat_map(|defsym| &defsym.needs);
+        let of_defsyms = of_defsyms.filter(|_| !in_place && !is_late);
         let of_scripts = inputs.loads.iter().flat_map(|load| needs(load).first);
         let provided_at_end = inputs
             .loads
@@ -177,12 +181,13 @@ impl Link<'_> {
             should_extract: self.settings.device.should_extract.clone(),
             roots: undefined
                 .iter()
-                .chain(of_defsyms().filter(|_| !in_place))
+                .chain(entries.iter().filter(|_| !is_late))
+                .chain(of_defsyms)
                 .cloned()
                 .chain(of_scripts)
-                .chain(entries.into_iter().flatten())
+                .chain(coff_entries.into_iter().flatten())
                 .collect(),
-            late_roots: late_undefined
+            late_roots: entries
                 .iter()
                 .chain(entries_of_scripts)
                 .chain(assigned_in_line_order(inputs, defsyms))
@@ -347,6 +352,12 @@ fn script_needs(
         },
         Some(LinkerFamily::Wild) => ScriptNeeds {
             first: [external, entries_unless_given, assigned, of_provide].concat(),
+            ..ScriptNeeds::default()
+        },
+        // ld.lld needs the others after it has read all files (`SelectOptions::late_roots`).
+        Some(LinkerFamily::Lld) => ScriptNeeds {
+            first: external.clone(),
+            provided_at_end: provided.clone(),
             ..ScriptNeeds::default()
         },
         _ => ScriptNeeds {

@@ -80,15 +80,10 @@ pub(super) fn read(
         read: vec![false; facts.len()],
         changed: false,
     };
-    let in_turn = line.in_turn;
     for &object in &options.extracted {
         line.take(object);
     }
-    for root in options
-        .roots
-        .iter()
-        .filter(|root| in_turn || !options.late_roots.contains(root))
-    {
+    for root in &options.roots {
         line.refer(root.as_bytes(), false, Referrer::Line);
     }
     let mut rest: &[Load] = &options.loads;

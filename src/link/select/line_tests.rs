@@ -205,10 +205,25 @@ fn versions_weak_references_and_late_roots() {
         let all = [weak("f"), facts(&["f"], &[]), facts(&["g"], &[])];
         assert_eq!(order(reading, &all, &files, SelectOptions::default()), [0]);
         let roots = vec!["g".to_owned(), "f".to_owned()];
-        let options = SelectOptions {
-            late_roots: roots.clone(),
-            roots,
+        let of_line = SelectOptions {
+            roots: roots.clone(),
             ..SelectOptions::default()
+        };
+        let at_end = SelectOptions {
+            late_roots: roots.clone(),
+            ..SelectOptions::default()
+        };
+        let both = SelectOptions {
+            roots: vec!["f".to_owned()],
+            late_roots: roots,
+            ..SelectOptions::default()
+        };
+        if reading == Reading::Remembering {
+            assert_eq!(order(reading, &all, &files, both), [0, 1, 2]);
+        }
+        let options = match reading {
+            Reading::InTurn => of_line,
+            _ => at_end,
         };
         let taken = order(reading, &all, &files, options);
         assert_eq!(

@@ -56,7 +56,8 @@ pub(crate) struct SelectOptions {
     pub should_extract: Vec<String>,
     /// Symbols that the command line and its scripts require (`-u`, `-e`, `EXTERN`, …).
     pub roots: Vec<String>,
-    /// The roots that ld.lld resolves after it has read all files.
+    /// The symbols that ld.lld needs only after it has read all files. Other linkers have them in
+    /// `roots`.
     pub late_roots: Vec<String>,
     /// Patterns for symbols whose definitions are required (`--undefined-glob`).
     pub globs: Vec<glob::Pattern>,
@@ -149,7 +150,9 @@ pub(crate) fn select<'a>(
                 let mut libraries = options.shared.iter().flat_map(|library| &library.defines);
                 libraries.any(|defined| defined == symbol.as_bytes())
             });
-        more.retain(|(_, symbol)| !options.roots.contains(symbol));
+        more.retain(|(_, symbol)| {
+            !options.roots.contains(symbol) && !options.late_roots.contains(symbol)
+        });
         if extracted.is_empty() && more.is_empty() {
             modules::check(&mut selection, found, facts, origins, &taken, &options)?;
             selection.extracted.clone_from(&options.extracted);

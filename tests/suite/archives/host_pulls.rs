@@ -475,13 +475,14 @@ fn script_in_place() -> Outcome {
         "INPUT(libtwo.a) SECTIONS {} INSERT AFTER .text;",
     );
     work.file("needs.ld", "second = two;");
+    work.file("extern.ld", "EXTERN(two)");
     let (names, needs, defsym) = (
         "-Wl,-T,names.ld",
         "-Wl,-T,needs.ld",
         "-Wl,--defsym=first=one",
     );
     let inserts = "-Wl,-T,inserts.ld";
-    let rows: [(&[&str], &[&str], &str); 8] = [
+    let rows: [(&[&str], &[&str], &str); 10] = [
         (
             &["lld", "mold", "wild"],
             &["main.o", "libone.a", names],
@@ -512,6 +513,24 @@ fn script_in_place() -> Outcome {
         (
             &["lld"],
             &["weak.o", needs, defsym, "libone.a", "libtwo.a"],
+            "other device 1\n",
+        ),
+        // A symbol that is needed before all files, and also after them.
+        (
+            &["lld"],
+            &[
+                "weak.o",
+                defsym,
+                needs,
+                "-Wl,-u,two",
+                "libone.a",
+                "libtwo.a",
+            ],
+            "other device 1\n",
+        ),
+        (
+            &["lld"],
+            &["weak.o", defsym, needs, "extern.ld", "libone.a", "libtwo.a"],
             "other device 1\n",
         ),
     ];
