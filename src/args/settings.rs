@@ -523,9 +523,7 @@ impl LinkSettings {
             Id::AllowMultipleDefinition => host.allow_multiple_definition = true,
             Id::Defsym => host.defsyms.push(Defsym::new(arg, group)),
             Id::Emulation => host.emulation = Some(text(value)),
-            Id::Entry => {
-                host.entries.push(text(value));
-            }
+            Id::Entry => host.entries.push(text(value)),
             Id::FortranCommon => host.fortran_common = Some(true),
             Id::NoFortranCommon => host.fortran_common = Some(false),
             Id::GcSections | Id::NoGcSections => host.gc_sections = id == Id::GcSections,

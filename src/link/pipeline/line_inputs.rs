@@ -164,8 +164,8 @@ impl Link<'_> {
         };
         let coff_entries = (is_coff && !entry_is_named).then(link_exe::default_entries);
         let scripts = || inputs.scripts.iter();
-        // These extract members after ld.lld has read all files, and other linkers need them first.
-        // A symbol can be needed for both reasons.
+        // ld.lld needs the symbols of `-e`, `--defsym` and assignments only after it has read all
+        // files. If `-u` or EXTERN names one of them, too, ld.lld needs it before all files.
         let is_late = reading == Reading::Remembering;
         let of_defsyms = defsyms.iter().flat_map(|defsym| &defsym.needs);
         let of_defsyms = of_defsyms.filter(|_| !in_place && !is_late);
@@ -191,6 +191,7 @@ impl Link<'_> {
                 .iter()
                 .chain(entries_of_scripts)
                 .chain(assigned_in_line_order(inputs, defsyms))
+                .filter(|_| is_late)
                 .cloned()
                 .collect(),
             globs: globs(undefined_globs)?,

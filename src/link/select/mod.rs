@@ -54,10 +54,10 @@ pub(crate) struct SelectOptions {
     /// Architectures whose archive members are always extracted (`--should-extract=`), compared as
     /// text.
     pub should_extract: Vec<String>,
-    /// Symbols that the command line and its scripts require (`-u`, `-e`, `EXTERN`, …).
+    /// Symbols that the command line and its scripts require before any file is read (`-u`,
+    /// `EXTERN`, …).
     pub roots: Vec<String>,
-    /// The symbols that ld.lld needs only after it has read all files. Other linkers have them in
-    /// `roots`.
+    /// The symbols that ld.lld needs after it has read all files. Empty for other linkers.
     pub late_roots: Vec<String>,
     /// Patterns for symbols whose definitions are required (`--undefined-glob`).
     pub globs: Vec<glob::Pattern>,
